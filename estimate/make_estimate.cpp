@@ -183,7 +183,7 @@ TrainArguments completed_for(const EstimateSource& source, int64_t ranks,
   const Launch launch{ranks > 0 ? std::string(kNamelessLaunch) : "", std::max<int64_t>(ranks, 1),
                       0};
   complete_arguments(a, launch, notes);
-  settle_vocabulary(a, a.vocab_size.value_or(0));
+  complete_vocabulary(a, a.vocab_size.value_or(0));
   return a;
 }
 

@@ -1,4 +1,4 @@
-// The non-linear part of an MLP.
+// Activation functions of an MLP.
 #pragma once
 
 #include "kernels/array.h"
@@ -26,7 +26,7 @@ struct ActivationForward {
   int64_t rows = 0, width = 0;
   ConstArray x;
   Array y;
-  const float* row_scale = nullptr;       // rows: probabilities of experts
+  const float* row_scale = nullptr;       // [rows]: expert probabilities
   ConstArray alpha_p = {}, alpha_n = {};  // xielu's parameters, one element each
 };
 
@@ -41,7 +41,7 @@ struct ActivationBackward {
   float* drow_scale = nullptr;
   ConstArray alpha_p = {}, alpha_n = {};
   Gradient dalpha_p = {}, dalpha_n = {};
-  Gradient dbias = {};  // of what was added to each row of x before: the sum of dx over the rows
+  Gradient dbias = {};  // gradient of a bias added to x: the sum of dx over rows
 };
 
 }  // namespace ferry::kernels

@@ -1,4 +1,4 @@
-// Plain views of memory, as kernels take them.
+// Views of memory passed to kernels.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ enum class Type : uint8_t { f32, bf16, f16 };
 
 constexpr int64_t size_bytes(Type type) { return type == Type::f32 ? 4 : 2; }
 
-/// Elements of one type, without gaps unless an operation says so. The memory is the caller's, of
-/// the device that the operation runs on, and aligned to the elements.
+/// Elements of one type, contiguous unless an operation says otherwise. The memory belongs to the
+/// caller, is accessible to the operation's device, and is aligned to the elements.
 template <typename Void>
 struct BasicArray {
   Void* data = nullptr;
@@ -25,7 +25,7 @@ struct Array : BasicArray<void> {
   constexpr Array(void* memory, Type element) : BasicArray{memory, element} {}
   constexpr explicit Array(float* memory) : BasicArray{memory, Type::f32} {}
 
-  /// The elements from number `first` on.
+  /// The elements from index `first` on.
   Array from(int64_t first) const {
     return {static_cast<std::byte*>(data) + first * size_bytes(type), type};
   }
@@ -42,8 +42,7 @@ struct ConstArray : BasicArray<const void> {
   }
 };
 
-/// Where the gradient of a parameter goes: what an operation computes is added to what lies there,
-/// or takes its place.
+/// The destination of a parameter's gradient: an operation adds to it or overwrites it.
 struct Gradient {
   Array array;
   bool accumulate = true;

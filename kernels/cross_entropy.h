@@ -1,5 +1,5 @@
-// Cross entropy over a vocabulary: at once, or, where tensor-parallel ranks share the vocabulary, in
-// three steps with a reduction over those ranks between them.
+// Cross entropy over a vocabulary: in one step or, if the vocabulary is split over tensor-parallel
+// ranks, in three steps with reductions over the ranks in between.
 //
 // Source: Megatron-LM, megatron/core/tensor_parallel/cross_entropy.py.
 #pragma once
@@ -8,8 +8,8 @@
 
 namespace ferry::kernels {
 
-/// loss[i] = log of the sum of exponentials of row i - its target's logit and, where `weight` says
-/// how much a row's loss counts, dlogits = weight[i] · (softmax - one-hot of the target).
+/// loss[i] = log of the sum of exponentials of row i - its target's logit and, if `weight` is
+/// given, dlogits = weight[i] · (softmax - one-hot of the target).
 struct CrossEntropy {
   int64_t rows = 0, columns = 0;
   ConstArray logits;
@@ -26,8 +26,8 @@ struct LogitMaximum {
   float* maximum = nullptr;
 };
 
-/// Of each row: the sum of exp(logit - maximum) over this rank's columns, and logit - maximum of
-/// the target; zero when the target is another rank's.
+/// For each row: the sum of exp(logit - maximum) over this rank's columns, and logit - maximum of
+/// the target; zero if the target is on another rank.
 struct LogitSums {
   int64_t rows = 0, columns = 0, first_column = 0;
   ConstArray logits;
@@ -37,8 +37,8 @@ struct LogitSums {
   float* target = nullptr;
 };
 
-/// loss[i] = log(sum) - target, and, where `weight` says how much a row's loss counts,
-/// dlogits = weight[i] · (softmax - one-hot of the target). dlogits may be the logits.
+/// loss[i] = log(sum) - target and, if `weight` is given, dlogits = weight[i] · (softmax - one-hot
+/// of the target). dlogits may be the logits.
 struct CrossEntropyGradient {
   int64_t rows = 0, columns = 0, first_column = 0;
   ConstArray logits;

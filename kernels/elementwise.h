@@ -1,4 +1,4 @@
-// What is done element by element, and sums over rows.
+// Elementwise operations, and sums over rows.
 #pragma once
 
 #include "kernels/array.h"
@@ -13,7 +13,7 @@ struct Copy {
   Array y;
 };
 
-/// Rows that lie apart: y's row i begins at i · y_stride, x's at i · x_stride.
+/// Copies strided rows: y's row i starts at i · y_stride, x's at i · x_stride.
 struct CopyRows {
   int64_t rows = 0, width = 0, x_stride = 0, y_stride = 0;
   ConstArray x;
@@ -21,7 +21,7 @@ struct CopyRows {
   bool accumulate = false;
 };
 
-/// All bytes zero.
+/// Sets all bytes to zero.
 struct Clear {
   int64_t count = 0;
   Array y;
@@ -43,7 +43,7 @@ struct Scale {
   const float* factor_on_device = nullptr;
 };
 
-/// y[i] *= *gate[i] for rows: of a shared expert's output, by the sigmoid of one number a row.
+/// y[i] *= *gate[i] for rows: for a shared expert's output, by the sigmoid of one number per row.
 struct GateRows {
   int64_t rows = 0, width = 0;
   const float* logit = nullptr;
@@ -58,7 +58,7 @@ struct GateRowsBackward {
   float* dlogit = nullptr;
 };
 
-/// sum[j] = or += sum over rows of x[i][j], by blocks of rows in a fixed order: gradients of
+/// sum[j] = or += sum over rows of x[i][j], by blocks of rows in a fixed order, for gradients of
 /// biases.
 struct SumRows {
   int64_t rows = 0, width = 0;
@@ -66,9 +66,9 @@ struct SumRows {
   Gradient sum;
 };
 
-/// y = residual + x · kept / (1 - probability): element e of row i is kept when the number at
-/// (key, row_ids[i] · total_width + first_column + e) is at least the probability. The same
-/// operation, without the residual, takes gradients back.
+/// y = residual + x · kept / (1 - probability): element e of row i is kept if the number at (key,
+/// row_ids[i] · total_width + first_column + e) is at least the probability. The same operation
+/// without the residual computes gradients.
 struct Dropout {
   int64_t rows = 0, width = 0;
   double probability = 0;
@@ -81,7 +81,7 @@ struct Dropout {
 };
 
 /// *sum += the sum of squares of x, in double precision, by blocks in a fixed order. Infinite or
-/// NaN when an element is.
+/// NaN if an element is.
 struct SumOfSquares {
   int64_t count = 0;
   ConstArray x;
@@ -96,20 +96,20 @@ struct WeightedSum {
   double* sum = nullptr;
 };
 
-// Rows of a table by token, where a rank may hold a part of the table.
+// Embeddings: rows of a table by token; a rank may hold a part of the table.
 
-/// y[i] = table[ids[i] - first], or zeros where the row is not among those of this rank.
+/// y[i] = table[ids[i] - first], or zeros if the row is not on this rank.
 struct EmbeddingForward {
   int64_t count = 0, width = 0;
-  int64_t first = 0, rows = 0;  // of the table: those that this rank holds
+  int64_t first = 0, rows = 0;  // rows of the table on this rank
   const int32_t* ids = nullptr;
   ConstArray table;
   Array y;
-  bool accumulate = false;  // y += (positions on top of tokens)
+  bool accumulate = false;  // y += (adds positions to tokens)
 };
 
-/// dtable[ids[i] - first] += dy[i], by rising i for each row of the table. (A GPU sorts
-/// tokens by row, and adds up parts of them first: the order follows from ids, first and rows.)
+/// dtable[ids[i] - first] += dy[i], by ascending i for each row of the table. (A GPU sorts tokens
+/// by row and sums parts of them first: the order depends only on ids, first and rows.)
 struct EmbeddingBackward {
   int64_t count = 0, width = 0;
   int64_t first = 0, rows = 0;

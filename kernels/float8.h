@@ -15,76 +15,75 @@ enum class Float8 : uint8_t { e4m3, e5m2 };
 
 constexpr float greatest(Float8 format) { return format == Float8::e4m3 ? 448.0F : 57344.0F; }
 
-/// What a tensor's elements are multiplied by before they are rounded, and its reciprocal. Lies in
-/// the memory of the device, as all pointers of this header do. Products on GPUs read the
-/// reciprocal where the struct begins, and want it aligned.
+/// The factor of a tensor's elements before rounding, and its reciprocal. In device memory, like
+/// all pointers of this header. GPU products read the reciprocal from the start of the struct and
+/// need it aligned.
 struct alignas(16) Float8Scale {
   float inverse = 1, factor = 1;
 };
 
-/// *maximum = the greatest magnitude of x, 0 where there is none; NaNs are passed over.
+/// *maximum = the largest magnitude in x, 0 if x is empty; NaNs are ignored.
 struct AbsoluteMaximum {
   int64_t count = 0;
   ConstArray x;
   float* maximum = nullptr;
 };
 
-/// Current scaling: the scale by which *maximum becomes the greatest number of the format. 1 where
-/// *maximum is zero or infinite; the greatest fp32 number where it would be infinite.
+/// Current scaling: the scale that maps *maximum to the largest number of the format; 1 if *maximum
+/// is zero or infinite, and the largest fp32 number if it would be infinite.
 struct CurrentScale {
   Float8 format = Float8::e4m3;
   const float* maximum = nullptr;
   Float8Scale* scale = nullptr;
 };
 
-/// Delayed scaling, of `count` tensors of one format at once: what they were in the steps before
-/// says how the next step scales them. Each maximum moves into its tensor's history, the oldest
-/// number goes, and the scale becomes that of the newest number or of the greatest; then maxima are
-/// zero again. A tensor whose maximum is zero stays as it is; so does a scale where the number is
-/// infinite.
+/// Delayed scaling of `count` tensors of one format: previous steps determine the scales of the
+/// next. Pushes each maximum into its tensor's history, drops the oldest entry, computes the scale
+/// from the newest or the largest entry, and resets maxima to zero. A tensor with a zero maximum is
+/// left unchanged, and so is a scale if the number is infinite.
 struct DelayedScales {
   int64_t count = 0;
   int64_t length = 1;  // of a history
   Float8 format = Float8::e4m3;
-  float share = 1;  // of the format's range that the number is scaled to: 2 to the minus margin
+  float share = 1;  // the part of the format's range to use: 2 to the minus margin
   bool takes_newest = true;
   float* maximum = nullptr;      // [count]
   float* history = nullptr;      // [length, count], the newest first
   Float8Scale* scale = nullptr;  // [count]
 };
 
-/// y = x times the scale, rounded to the format, ties to even. Beyond the format's greatest number
-/// elements become that; NaNs stay, and infinities become NaN, so that a run that has come to them
-/// is found out as it is in other types. x is [rows, width], `transposed` [width, rows].
-struct Quantise {
+/// y = x times the scale, rounded to the format, ties to even. Saturates at the format's largest
+/// number; NaNs stay and infinities become NaN, so that a diverged run is detected as with other
+/// types. x is [rows, width], `transposed` [width, rows].
+struct Quantize {
   int64_t rows = 0, width = 0;
   Float8 format = Float8::e4m3;
   ConstArray x;
   const Float8Scale* scale = nullptr;
-  uint8_t* y = nullptr;           // null: not wanted
-  uint8_t* transposed = nullptr;  // null: not wanted
-  float* maximum = nullptr;       // raised to the greatest magnitude of x; null: not looked for
+  uint8_t* y = nullptr;           // may be null
+  uint8_t* transposed = nullptr;  // may be null
+  float* maximum = nullptr;       // raised to the largest magnitude in x; may be null
 };
 
-/// Elements stand for their value over the scale.
+/// The value of an element is its code's value divided by the scale.
 struct Float8Matrix {
   const uint8_t* data = nullptr;
   Float8 format = Float8::e4m3;
   const Float8Scale* scale = nullptr;
 };
 
-/// c = a·bᵀ, or c += a·bᵀ: [m, k] times [n, k] transposed, as GPUs multiply 8-bit numbers: all rows
-/// lie along k. c is bf16 or f32, and rounded once. Sizes are multiples of kFloat8Multiple,
-/// factors aligned to as many bytes, and one of them at least is e4m3.
+/// c = a·bᵀ, or c += a·bᵀ: [m, k] times [n, k] transposed, the form that GPUs support: all rows run
+/// along k. c is bf16 or f32, and rounded once. Sizes are multiples of kFloat8Multiple, factors are
+/// aligned to as many bytes, and at least one of them is e4m3.
 struct Float8Matmul {
   int64_t m = 0, n = 0, k = 0;
   Float8Matrix a;
   Float8Matrix b;
   Array c;
   bool accumulate = false;
-  /// Sums may be rounded to fewer bits than fp32 has on the way, where that is faster.
+  /// Intermediate sums may have fewer bits than fp32 if that is faster.
   bool fast = false;
-  ConstArray bias = {};  // n elements of bf16 that each row gets; none with `accumulate`
+  ConstArray bias = {};  // n elements of bf16 added to each row; not with `accumulate`
 };
 
 constexpr int64_t kFloat8Multiple = 16;

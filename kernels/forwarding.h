@@ -1,12 +1,12 @@
-// Kernels that treat every operation alike: they forward it, count it, or leave it.
+// Base of kernels that handle all operations uniformly: forward, count or ignore them.
 #pragma once
 
 #include "kernels/kernels.h"
 
 namespace ferry::kernels {
 
-/// Overrides run() of each of the Operations with a call of Derived::forward(), a template or a set
-/// of overloads that takes any of them.
+/// Overrides run() of each of the Operations with a call of Derived::forward(), a template or an
+/// overload set.
 template <typename Derived, typename... Operations>
 class ForwardEach;
 
@@ -20,7 +20,7 @@ class ForwardEach<Derived, Operation, Rest...> : public ForwardEach<Derived, Res
   void run(const Operation& x) final { static_cast<Derived*>(this)->forward(x); }
 };
 
-/// All operations that Kernels has.
+/// All operations of Kernels.
 template <typename Derived>
 using ForwardingKernels =
     ForwardEach<Derived, Matmul, GroupedMatmul, GroupedMatmulGradient, NormForward, NormBackward,
@@ -31,6 +31,6 @@ using ForwardingKernels =
                 GatherNumbers, Copy, CopyRows, Clear, Add, Scale, GateRows, GateRowsBackward,
                 SumRows, Dropout, SumOfSquares, WeightedSum, FillNormal, FillConstant, ClipScale,
                 AdamStep, SgdStep, AdemamixStep, AbsoluteMaximum, CurrentScale, DelayedScales,
-                Quantise, Float8Matmul>;
+                Quantize, Float8Matmul>;
 
 }  // namespace ferry::kernels

@@ -25,8 +25,8 @@ int register_columns(const AttentionShape& shape) {
   return dim <= 96 && shape.dropout == 0 ? 96 : 128;
 }
 
-// More parts than these cost more to add up than they gain, and very long sequences, which have
-// blocks enough, no memory.
+// More parts would cost more to sum than they gain; very long sequences have enough blocks and need
+// no extra memory.
 AttentionWorkspace one_pass_workspace(const AttentionShape& s, int columns) {
   constexpr int kMostParts = 4;
   constexpr int64_t kMostSums = int64_t{1} << 28;
@@ -59,7 +59,7 @@ namespace {
 
 constexpr int64_t kAlignment = 16;  // bytes, of rows
 constexpr int64_t kPositions = 128;
-constexpr int64_t kMost = int64_t{1} << 20;  // of positions and of heads: their products fit
+constexpr int64_t kMost = int64_t{1} << 20;  // of positions and heads: their products fit 64 bits
 constexpr int64_t kMostScoreBytes = int64_t{1} << 30;
 
 bool is_plain(const AttentionShape& s) {
@@ -69,7 +69,7 @@ bool is_plain(const AttentionShape& s) {
          s.groups > 0 && s.heads % s.groups == 0;
 }
 
-// Those of GPUs' tensor cores; the second is DeepSeek's latent attention.
+// Head sizes of GPU tensor cores; the second is DeepSeek's latent attention.
 bool has_dims(const AttentionShape& s) {
   const bool is_common = s.dim == s.value_dim && s.dim % 8 == 0 && s.dim >= 64 && s.dim <= 128;
   return is_common || (s.dim == 192 && s.value_dim == 128);
@@ -84,7 +84,7 @@ bool are_of_type(Type type, std::initializer_list<ConstArray> arrays) {
   return type != Type::f32;
 }
 
-// Strides that nothing is reached by are those of memory without gaps.
+// Strides of dimensions of size 1 are set as for contiguous memory.
 std::optional<FusedStrides> strides(const AttentionShape& s, const HeadStrides& at, int64_t heads,
                                     int64_t dim) {
   FusedStrides all{at.group, heads > 1 ? at.head : dim, at.position};

@@ -1,5 +1,5 @@
-// The memory that gradients of attention are computed in on a Hopper GPU, beside what they are
-// given: the kernels take it (cuda/attention/hopper_backward.cu), and plans count it without a GPU.
+// Which kernels compute attention on a GPU and how much workspace they need: used by the kernels
+// (cuda/attention) and by memory plans, which have no GPU.
 #pragma once
 
 #include <compare>
@@ -10,55 +10,55 @@
 
 namespace ferry::kernels {
 
-/// Queries whose gradients are summed together, keys that a block of threads has, and queries that
-/// numbers by row are padded to.
+/// Queries per unit of gradient sums, keys per thread block, and the multiple that rows of
+/// per-query numbers are padded to.
 constexpr int kSumRows = 64, kSumKeys = 128, kRowBlock = 128;
 
-/// Columns of a half of a tile's sums: of heads wider than 64, a panel.
+/// Columns of half a tile's sums; a panel for heads wider than 64.
 constexpr int half_columns(int columns) { return columns > 64 ? 64 : 32; }
 
-/// Whether gradients of queries, keys and values are computed in one pass over the scores. Of wider
-/// heads the registers do not hold them all. Of documents, blocks of keys have few queries each,
-/// and what a block costs beside its products weighs more than two products saved.
+/// Whether gradients of queries, keys and values are computed in one pass over the scores. Wider
+/// heads do not fit the registers. With documents, blocks of keys have few queries each, and their
+/// overhead outweighs the two products saved.
 bool is_in_one_pass(const AttentionShape& shape);
 
-/// Columns that heads have in the registers of that pass.
+/// Columns of a head in that pass's registers.
 int register_columns(const AttentionShape& shape);
 
-/// Queries of a head, padded to kRowBlock.
+/// Number of queries of a head, padded to kRowBlock.
 int64_t padded_queries(const AttentionShape& shape);
 
-/// In numbers of four bytes.
+/// Sizes in elements of four bytes.
 struct AttentionWorkspace {
-  int64_t rows = 0;        // of each of two numbers a query: its log-sum, and delta
+  int64_t rows = 0;        // two numbers per query: log-sum and delta
   int64_t query_sums = 0;  // gradients of queries, in fp32
-  int64_t key_sums = 0;    // gradients of keys by parts of a group's heads, and as many of values
-  int64_t turns = 0;       // of blocks that add to the same sums
-  int parts = 1;           // of a group's heads
+  int64_t key_sums = 0;    // gradients of keys by parts of a group's heads; as many for values
+  int64_t turns = 0;       // counters of blocks that add to the same sums
+  int parts = 1;           // parts of a group's heads
 
   int64_t count() const noexcept { return 2 * rows + query_sums + 2 * key_sums + turns; }
 };
 AttentionWorkspace one_pass_workspace(const AttentionShape& shape, int columns);
 AttentionWorkspace two_pass_workspace(const AttentionShape& shape);
 
-/// Bytes, of types that these kernels take; 0 of others.
+/// Bytes needed for types that these kernels support; 0 for others.
 int64_t attention_workspace_bytes(const AttentionBackward& x);
 
-// Which attention a library's fused kernels compute in the place of our own, and how they see it:
-// causal, of whole sequences, as batches of heads.
+// Attention that a library's fused kernels compute instead of our own, and its form: causal, over
+// whole sequences, as batches of heads.
 //
 // Source: cuDNN's developer guide, "Scaled Dot Product Attention" (shapes, strides, workspace of
 // the deterministic backward pass).
 
-/// Elements from one to the next.
+/// Strides in elements.
 struct FusedStrides {
   int64_t batch = 0, head = 0, position = 0;
   auto operator<=>(const FusedStrides&) const = default;
 };
 
-/// A batch is a group of query heads of one sequence, and the one head of keys and values that they
-/// share. Query heads of several groups have no common stride in Megatron-LM's [positions,
-/// sequences, groups, query heads and key and value, dim]; groups of several sequences do.
+/// A batch is a group of query heads of one sequence with its shared key and value head. Query
+/// heads of several groups have no common stride in Megatron-LM's [positions, sequences, groups,
+/// query heads and key and value, dim]; groups of several sequences do.
 struct FusedAttention {
   Type type = Type::bf16;
   int64_t batches = 0, heads = 0;  // query heads of a batch
@@ -68,21 +68,19 @@ struct FusedAttention {
   auto operator<=>(const FusedAttention&) const = default;
 };
 
-/// Nothing of what is left to our own kernels: other types, masks, layouts and alignments,
-/// positions that are no multiple of 128, dropout, parts of sequences, gradients that are added to.
-/// It follows from sizes and addresses alone.
+/// Empty for attention that our own kernels compute: other types, masks, layouts and alignments,
+/// positions that are not a multiple of 128, dropout, parts of sequences, accumulated gradients.
+/// Depends only on sizes and addresses.
 std::optional<FusedAttention> fused(const AttentionForward& x);
 std::optional<FusedAttention> fused(const AttentionBackward& x);
 
-/// Of how many batches gradients are computed at once: a divisor of all batches, so that every time
-/// is like the first. Kernels that give the same bits every time hold the gradients of all scores
-/// that they are asked for in memory: for those there is room of a gibibyte. 0 where that does not
-/// do for a single batch.
+/// Number of batches whose gradients are computed at once, a divisor of all batches so that all
+/// launches are alike. Deterministic kernels store the gradients of all scores, which are limited
+/// to a gibibyte. 0 if a single batch exceeds it.
 int64_t batches_at_once(const FusedAttention& x);
 
-/// Bytes that so many batches' gradients are computed in, by those kernels: beside the scores', a
-/// sum for each query, and the gradients of each query head's keys and values where they share
-/// them.
+/// Workspace bytes of those kernels for this many batches: gradients of scores, a sum for each
+/// query, and the gradients of each query head's keys and values if they are shared.
 int64_t fused_bytes(const FusedAttention& x, int64_t batches);
 
 }  // namespace ferry::kernels

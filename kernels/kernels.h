@@ -1,8 +1,8 @@
-// The operations of a device, in the order in which they are asked for.
+// The operations of a device, executed in order.
 //
 //   kernels.run(NormForward{.rows = tokens, .width = hidden, .x = x, .weight = w, .y = y, ...});
 //
-// cpu/ is the definition. Other devices queue what they are asked for: nothing here waits for them.
+// cpu/ is the reference. Other devices queue operations without waiting.
 #pragma once
 
 #include <cstddef>
@@ -27,27 +27,26 @@ namespace ferry::kernels {
 
 enum class DeviceKind : uint8_t { host, gpu };
 
-/// The memory of a device that is not the host's is full.
+/// Device memory (not host memory) is exhausted.
 class OutOfDeviceMemory : public std::bad_alloc {
  public:
   explicit OutOfDeviceMemory(const std::string& message) : message_(message) {}
-  /// How much was asked for, and what the device has.
+  /// The size of the request and what the device has.
   const char* what() const noexcept override { return message_.what(); }
 
  private:
-  std::runtime_error message_;  // whose copies share one text
+  std::runtime_error message_;  // copies share one string
 };
 
-/// Of all operations of a name.
+/// Time of all operations of a name.
 struct OperationTime {
   std::string name;
   int64_t count = 0;
   double seconds = 0;
 };
 
-/// One rank's queue on one device. Each operation finds the results of those before it. Sizes that
-/// contradict each other are the caller's error and are not looked for. Used by one thread at a
-/// time.
+/// One rank's queue on one device. Each operation sees the results of previous ones. Contradictory
+/// sizes are the caller's error and are not detected. Used by one thread at a time.
 ///
 /// **Bits.** The same build, machine and number of threads give the same bits, always: sums have a
 /// fixed order.
@@ -55,38 +54,37 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  /// The host may read and write its own memory alone.
+  /// The host may access only host memory.
   virtual DeviceKind kind() const noexcept { return DeviceKind::host; }
 
-  /// Memory of the device, aligned to cache lines, whose pages are taken when they are first
-  /// written where the device can do so; all zero. It goes with its last owner. Throws
-  /// std::bad_alloc, and OutOfDeviceMemory where that tells more.
+  /// Allocates device memory, aligned to cache lines and zeroed, with pages committed on first
+  /// write if the device can. Freed with its last owner. Throws std::bad_alloc, or
+  /// OutOfDeviceMemory with details.
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
 
-  /// From the host's memory to the device's; `from` may change when it returns.
+  /// Copies host memory to the device; `from` may change after it returns.
   virtual void upload(const void* from, void* to, size_t bytes) = 0;
 
-  /// From the device's memory to the host's, after all that was asked for before. What it gives may
-  /// be looked at once wait() of a later moment has returned.
+  /// Copies device memory to the host, after all operations queued before. The result is available
+  /// after a later wait().
   virtual void download(const void* from, void* to, size_t bytes) = 0;
 
-  /// Returns when all that was asked for is done.
+  /// Waits for all queued operations.
   virtual void wait() = 0;
 
-  /// Whether the device has products of 8-bit numbers (float8.h). Hosts compute them from wider
-  /// ones.
+  /// Whether the device has FP8 products (float8.h). Hosts emulate them.
   virtual bool has_float8() const noexcept { return true; }
 
-  /// Whether the device tells how long its operations take: where it can, at little cost.
+  /// Enables per-operation timing, if the device supports it; the overhead is small.
   virtual void time_operations(bool) {}
-  /// The times since the last call, once wait() has returned, the longest first.
+  /// The times since the last call, after wait(), longest first.
   virtual std::vector<OperationTime> take_operation_times() { return {}; }
 
-  /// Names operations and ranges for a profiler that watches the program; on hosts nothing does.
+  /// Names operations and ranges for a profiler; no effect on hosts.
   virtual void name_operations(bool) {}
-  /// Lets the profiler capture from here, or up to here.
+  /// Starts or stops capturing by the profiler.
   virtual void capture(bool) {}
-  /// What is asked for until the range's end has this name for a profiler.
+  /// Names the operations until end_range() for a profiler.
   virtual void begin_range(const char*) {}
   virtual void end_range() {}
 
@@ -137,11 +135,11 @@ class Kernels {
   virtual void run(const AbsoluteMaximum&) = 0;
   virtual void run(const CurrentScale&) = 0;
   virtual void run(const DelayedScales&) = 0;
-  virtual void run(const Quantise&) = 0;
+  virtual void run(const Quantize&) = 0;
   virtual void run(const Float8Matmul&) = 0;
 };
 
-/// Host memory and `threads` threads (0: one for each core), which take no signals.
+/// Kernels on host memory with `threads` threads (0: one per core), which block signals.
 std::unique_ptr<Kernels> cpu_kernels(int threads = 0);
 
 }  // namespace ferry::kernels

@@ -8,27 +8,26 @@
 
 namespace ferry::kernels {
 
-/// c = a·b, or c += a·b: [m, k] times [k, n], all row-major. Products are summed in fp32 and
-/// rounded once to c's type. a and b have one type; c has that or f32.
+/// c = a·b, or c += a·b: [m, k] times [k, n], all row-major. Accumulates in fp32 and rounds once to
+/// c's type. a and b have the same type; c has that type or f32.
 struct Matmul {
   int64_t m = 0, n = 0, k = 0;
   ConstArray a;
   ConstArray b;
   Array c;
-  bool a_transposed = false;  // a lies in memory as [k, m]
-  bool b_transposed = false;  // b lies in memory as [n, k], as weights of linear layers do
+  bool a_transposed = false;  // a is stored as [k, m]
+  bool b_transposed = false;  // b is stored as [n, k], like weights of linear layers
   bool accumulate = false;
-  ConstArray bias = {};  // n elements that each row gets, of a's type; none with `accumulate`
-  /// activated = activation(c), of c's type, where there is memory for it; not with `accumulate`.
-  /// The function has one input and no parameters.
+  ConstArray bias = {};  // n elements of a's type added to each row; not with `accumulate`
+  /// If set, activated = activation(c), of c's type; not with `accumulate`. The function must have
+  /// one input and no parameters.
   Activation activation = Activation::gelu_tanh;
   Array activated = {};
 };
 
-/// A product for each group of rows, as experts compute them. Group g has the rows
-/// [offsets[g], offsets[g + 1]) of the matrices with rows, and a weight of its own. `offsets` has
-/// groups + 1 elements in the memory of the device. A group without rows leaves what it would add
-/// to as it is.
+/// A product for each group of rows, for experts. Group g has the rows [offsets[g], offsets[g + 1])
+/// of the matrices with rows, and its own weight. `offsets` has groups + 1 elements in device
+/// memory.
 struct GroupedMatmul {
   int64_t n = 0, k = 0;
   int64_t rows = 0;  // offsets[groups]
@@ -37,11 +36,10 @@ struct GroupedMatmul {
   std::span<const ConstArray> b;          // by group, [k, n]
   Array c;                                // [rows, n]
   bool b_transposed = false;              // [n, k]
-  std::span<const ConstArray> bias = {};  // by group, n elements; or none
+  std::span<const ConstArray> bias = {};  // by group, n elements; may be empty
 };
 
-/// Weight gradients of the same: c[g] = or += transposed a of the group's rows · b of the group's
-/// rows.
+/// The weight gradients: c[g] = or += transposed a of the group's rows · b of the group's rows.
 struct GroupedMatmulGradient {
   int64_t m = 0, n = 0;
   int64_t rows = 0;
@@ -49,7 +47,7 @@ struct GroupedMatmulGradient {
   ConstArray a;              // [rows, m]
   ConstArray b;              // [rows, n]
   std::span<const Array> c;  // by group, [m, n]
-  bool accumulate = true;    // else the gradient of a group without rows becomes zero
+  bool accumulate = true;    // otherwise a group without rows gets zero
 };
 
 }  // namespace ferry::kernels

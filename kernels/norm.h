@@ -5,31 +5,29 @@
 
 namespace ferry::kernels {
 
-/// y = (x - mean) / sqrt(var + epsilon) · weight + bias; of RMSNorm without mean and bias, and with
-/// the mean of squares instead of the variance. Computed in fp32 whatever the type of x, y and the
-/// parameters is.
-///
-/// Rows may lie apart, as the heads of queries inside a fused projection do: row (i, j) begins at
-/// i · row_stride + j · head_stride.
+/// y = (x - mean) / sqrt(var + epsilon) · weight + bias; RMSNorm has no mean and bias, and uses the
+/// mean of squares instead of the variance. Computed in fp32 for all types. Rows may be strided,
+/// like query heads inside a fused projection: row (i, j) starts at i · row_stride + j ·
+/// head_stride.
 struct NormForward {
   int64_t rows = 0, width = 0;
-  int64_t heads = 1;                        // of each row, each normalised by itself
-  int64_t row_stride = 0, head_stride = 0;  // in elements; 0: without gaps
+  int64_t heads = 1;                        // per row, each normalized separately
+  int64_t row_stride = 0, head_stride = 0;  // in elements; 0: contiguous
   double epsilon = 1e-5;
   bool rms = true;
-  bool one_plus_weight = false;  // the parameter is the weight less 1
+  bool one_plus_weight = false;  // the parameter is the weight minus 1
   ConstArray x;
-  /// What is added to x first, and where the sum goes, rounded to its type; rows lie without gaps.
+  /// Optional: added to x first, and where the sum is stored, rounded to its type; contiguous rows.
   ConstArray residual = {};
   Array sum = {};
   ConstArray weight;
   ConstArray bias = {};      // LayerNorm only
   Array y;                   // may be x; strides are those of x
-  float* mean = nullptr;     // rows · heads, for the backward pass; not of RMSNorm
+  float* mean = nullptr;     // rows · heads, for the backward pass; not for RMSNorm
   float* inverse = nullptr;  // rows · heads: 1 / sqrt(...)
 };
 
-/// Gradients of it. dx is added to when `accumulate`.
+/// Its gradients. Adds to dx if `accumulate`.
 struct NormBackward {
   int64_t rows = 0, width = 0;
   int64_t heads = 1;

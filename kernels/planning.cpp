@@ -11,15 +11,15 @@ double product(int64_t m, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
 
-// Of one matrix product over all pairs of a query and a key that it sees: half of them by the
-// causal mask.
+// Operations of one matrix product over all visible pairs of a query and a key: half of them with
+// the causal mask.
 double attention_product(const AttentionShape& shape, int64_t dim) {
   return product(shape.sequences * shape.heads * shape.queries, shape.keys, dim) / 2;
 }
 
 }  // namespace
 
-// Nothing is reserved: a program may plan for hundreds of ranks, each on a thread.
+// Reserves nothing: a program may plan for hundreds of ranks, each on a thread.
 std::shared_ptr<void> PlanningKernels::allocate(size_t bytes) {
   constexpr size_t kPage = 4096;
   bytes_ += static_cast<int64_t>(bytes);
@@ -45,11 +45,11 @@ void PlanningKernels::forward(const AttentionForward& op) {
       attention_product(op.shape, op.shape.dim) + attention_product(op.shape, op.shape.value_dim);
 }
 
-// Scores once more, and the gradients of queries, keys, values and probabilities.
+// Recomputed scores, and gradients of queries, keys, values and probabilities.
 void PlanningKernels::forward(const AttentionBackward& op) {
   operations_ += 3 * attention_product(op.shape, op.shape.dim) +
                  2 * attention_product(op.shape, op.shape.value_dim);
-  // A device's workspace has an eighth more than it is asked for.
+  // A device's workspace is an eighth larger than requested.
   const auto workspace = [](int64_t bytes) { return bytes + bytes / 8; };
   const int64_t own = workspace(attention_workspace_bytes(op));
   const auto shape = fused(op);

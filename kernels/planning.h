@@ -1,5 +1,5 @@
-// Kernels that compute nothing and count what they would: how much memory and work something takes
-// is told by the code that does it.
+// Kernels that compute nothing and count memory and operations, so that plans are measured by
+// running the real code.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace ferry::kernels {
 
-/// Memory that it gives has addresses and cannot be touched.
+/// Its memory has addresses but must not be accessed.
 class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
  public:
-  /// In the place of those of a device of this kind.
+  /// Stands in for kernels of a device of this kind.
   explicit PlanningKernels(DeviceKind kind = DeviceKind::host) : kind_(kind) {}
 
   DeviceKind kind() const noexcept override { return kind_; }
-  /// Bytes that were allocated, whether or not they still are.
+  /// Total bytes allocated, including freed ones.
   int64_t bytes() const noexcept { return bytes_; }
   /// Multiplications and additions of matrix products and attention, each counted as one.
   double operations() const noexcept { return operations_; }
-  /// Most bytes that gradients of attention are computed in on a Hopper GPU, by our own kernels and
-  /// where a library's fused ones compute those that they have.
+  /// Maximum workspace of attention gradients on a Hopper GPU, by our own kernels and with a
+  /// library's fused ones where supported.
   int64_t attention_bytes() const noexcept { return attention_bytes_; }
   int64_t fused_attention_bytes() const noexcept { return fused_attention_bytes_; }
 
@@ -42,8 +42,8 @@ class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
   DeviceKind kind_;
   int64_t bytes_ = 0, attention_bytes_ = 0, fused_attention_bytes_ = 0;
   double operations_ = 0;
-  // No process has memory there: bits 48 to 63 are neither all zeros nor all ones, and bit 55 alone
-  // tells of a kernel's addresses where the others are ignored.
+  // Invalid addresses: bits 48 to 63 are neither all zeros nor all ones, and bit 55 is set, which
+  // marks kernel addresses even where the other bits are ignored.
   uintptr_t next_address_ = uintptr_t{0x1080} << 48;
 };
 

@@ -1,4 +1,4 @@
-// Random numbers that are a function of an address: key and element. No generator has a state.
+// Stateless random numbers: a function of a key and an element.
 //
 // Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox4x32-10).
 #pragma once
@@ -27,7 +27,7 @@ constexpr std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low,
   return x;
 }
 
-/// One key of several numbers (seed, step, tensor), in their order.
+/// Combines several numbers (seed, step, tensor) into one key; the order matters.
 constexpr uint64_t mix_key(uint64_t key, uint64_t number) {
   const auto words = philox(key, number, 0x6B6579);
   return words[0] | uint64_t{words[1]} << 32;

@@ -1,4 +1,4 @@
-// Which experts a token goes to, and the moves of tokens to experts and back.
+// Routing of tokens to experts, and moving tokens to experts and back.
 //
 // Source: Megatron-LM, megatron/core/transformer/moe/moe_utils.py
 // (topk_routing_with_score_function, group_limited_topk, compute_routing_scores_for_aux_loss);
@@ -13,31 +13,32 @@ enum class RouterScore : uint8_t { softmax, sigmoid };
 
 struct RouterShape {
   int64_t tokens = 0, experts = 0;
-  int64_t chosen = 0;                     // experts of a token
-  int64_t groups = 0, groups_chosen = 0;  // experts are chosen inside the best groups; 0: no groups
+  int64_t chosen = 0;                     // experts per token
+  int64_t groups = 0, groups_chosen = 0;  // experts are chosen from the best groups; 0: no groups
   RouterScore score = RouterScore::softmax;
-  /// Softmax over all experts, of which some are chosen; otherwise over the chosen ones' logits.
+  /// Softmax over all experts before the choice; otherwise over the chosen ones' logits.
   bool softmax_first = false;
-  double scale = 0;  // of the weights; 0: none
+  double scale = 0;  // factor of the weights; 0: none
 };
 
-/// Of each token the chosen experts, by falling score (the lower number first where two are equal),
-/// and what their outputs weigh. Sigmoid scores of several chosen experts are divided by their sum.
+/// Computes the chosen experts of each token, by descending score (ties: the lower index first),
+/// and the weights of their outputs. Sigmoid scores of several chosen experts are divided by their
+/// sum.
 struct RouterForward {
   RouterShape shape;
   const float* logits = nullptr;       // [tokens, experts]
-  const float* expert_bias = nullptr;  // added to scores for the choice alone; or null
+  const float* expert_bias = nullptr;  // added to scores only for the choice; may be null
   int32_t* experts = nullptr;          // [tokens, chosen]
   float* weights = nullptr;            // [tokens, chosen]
-  /// [tokens, experts]: what the load-balancing loss takes as probabilities: softmax of the logits,
-  /// or sigmoids divided by their sum. Null: not wanted.
+  /// [tokens, experts]: probabilities for the load-balancing loss: softmax of the logits, or
+  /// sigmoids divided by their sum. May be null.
   float* scores = nullptr;
-  /// [tokens, chosen]: the experts of the largest scores, without bias and groups, whose tokens the
-  /// load-balancing loss counts. Null with `scores`.
+  /// [tokens, chosen]: the experts with the largest scores, without bias and groups, counted by the
+  /// load-balancing loss. Null if `scores` is.
   int32_t* balance_experts = nullptr;
 };
 
-/// dlogits is set: from the gradients of the weights, of the scores and of the z-loss.
+/// Sets dlogits from the gradients of the weights, of the scores and of the z-loss.
 struct RouterBackward {
   RouterShape shape;
   const float* logits = nullptr;
@@ -46,10 +47,10 @@ struct RouterBackward {
   const float* dweights = nullptr;
   const float* scores = nullptr;
   /// dscores of token t and expert e is expert_gradient[t's sequence][e]: the load-balancing loss
-  /// is linear in the scores. Tokens lie sequence first: token t is of sequence t % sequences.
+  /// is linear in the scores. Tokens are sequence first: token t is in sequence t % sequences.
   const float* expert_gradient = nullptr;  // [sequences, experts]; null: none
   int64_t sequences = 1;
-  /// Of the z-loss: what the gradient of a token's log²(...) counts; 0: it has none.
+  /// Factor of the z-loss gradient of each token; 0: none.
   double z_factor = 0;
   float* dlogits = nullptr;
 };
@@ -62,8 +63,8 @@ struct ZLoss {
   double* loss = nullptr;
 };
 
-/// counts[s][e] = tokens of sequence s (token t is of t % sequences) that expert e takes; added
-/// when `accumulate`.
+/// counts[s][e] = tokens of sequence s (token t is in t % sequences) routed to expert e; added if
+/// `accumulate`.
 struct ExpertCounts {
   int64_t tokens = 0, chosen = 0, experts = 0, sequences = 1;
   const int32_t* taken = nullptr;  // [tokens, chosen]
@@ -78,15 +79,14 @@ struct BalanceLoss {
   const float* scores = nullptr;
   const float* counts = nullptr;
   double factor = 0, gradient_factor = 0;
-  double* loss = nullptr;     // null: not wanted
-  float* gradient = nullptr;  // the same
+  double* loss = nullptr;     // may be null
+  float* gradient = nullptr;  // may be null
 };
 
-/// Orders the choices of all tokens by expert, by rising token inside one.
-///
-/// An expert may be cut in `parts` that neighbouring ranks hold: each choice is a row for each part
-/// then, and part p of expert e, of which a rank has `experts_of_rank`, counts as expert
-/// (e / experts_of_rank · parts + p) · experts_of_rank + e % experts_of_rank.
+/// Sorts the choices of all tokens by expert, then by token. An expert may be split into `parts` on
+/// neighbouring ranks: each choice then is a row for each part, and part p of expert e, of which a
+/// rank has `experts_of_rank`, counts as expert (e / experts_of_rank · parts + p) · experts_of_rank
+/// + e % experts_of_rank.
 struct ExpertOrder {
   int64_t tokens = 0, chosen = 0, experts = 0;
   int64_t parts = 1, experts_of_rank = 1;
@@ -101,15 +101,15 @@ struct ExpertOrder {
 struct GatherRows {
   int64_t rows = 0, width = 0;
   const int32_t* index = nullptr;
-  /// Of an index that has each number once: where each is. Each row of x need not be read `divisor`
-  /// times then. Null where that is not known.
+  /// The inverse of an index that is a permutation, so that each row of x need not be read
+  /// `divisor` times; null if unknown.
   const int32_t* row_of = nullptr;
   int64_t divisor = 1;
   ConstArray x;
   Array y;
 };
 
-/// y[t] = sum over j of x[row_of[t][j]], by rising j; added when `accumulate`. Summed in fp32,
+/// y[t] = sum over j of x[row_of[t][j]], by ascending j; added if `accumulate`. Summed in fp32,
 /// rounded once.
 struct CombineRows {
   int64_t tokens = 0, chosen = 0, width = 0;
@@ -119,7 +119,7 @@ struct CombineRows {
   bool accumulate = false;
 };
 
-/// One number for each of `count`: y[i] = the sum over j of x[index[i · terms + j] / divisor].
+/// `count` numbers: y[i] = the sum over j of x[index[i · terms + j] / divisor].
 struct GatherNumbers {
   int64_t count = 0;
   const int32_t* index = nullptr;

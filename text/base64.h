@@ -1,4 +1,4 @@
-// Bytes that text files hold.
+// Base64 decoding.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace ferry {
 
-/// Nothing when `text` is no base64 (RFC 4648, with padding).
+/// Empty unless `text` is base64 (RFC 4648, with padding).
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace ferry

@@ -1,4 +1,4 @@
-// Text as tokens without a vocabulary: every byte is one.
+// A tokenizer without a vocabulary: every byte is a token.
 #pragma once
 
 #include "text/tokenizer.h"
@@ -7,7 +7,7 @@ namespace ferry {
 
 class ByteTokenizer : public TextTokenizer {
  public:
-  static constexpr int32_t kEndOfDocument = 256;  // behind the bytes 0 to 255
+  static constexpr int32_t kEndOfDocument = 256;  // after the bytes 0 to 255
   static constexpr int64_t kVocabSize = 257;
 
   void encode(std::string_view text, std::vector<int32_t>& ids) const override;

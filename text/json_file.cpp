@@ -19,14 +19,14 @@ nlohmann::json read_json(const FileSystem& file_system, const std::string& path)
     nlohmann::json json =
         nlohmann::json::parse(text, [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
           if (depth > kDeepestJson) {
-            fail(ErrorKind::corrupt, "{} has values {} deep in each other; no tokenizer has", path,
+            fail(ErrorKind::corrupt, "{} has values nested {} deep, which no tokenizer has", path,
                  depth);
           }
           return true;
         });
     return json;
   } catch (const nlohmann::json::exception& error) {
-    fail(ErrorKind::corrupt, "{} is no JSON: {}", path, json_message(error));
+    fail(ErrorKind::corrupt, "{} is not JSON: {}", path, json_message(error));
   }
 }
 

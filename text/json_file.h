@@ -1,4 +1,4 @@
-// JSON files of tokenizers.
+// Reading JSON files of tokenizers.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace ferry {
 
-inline constexpr int32_t kLargestTokenId = (1 << 24) - 1;  // bounds what a hostile file makes
+inline constexpr int32_t kLargestTokenId = (1 << 24) - 1;  // limits memory for hostile files
 
-/// corrupt, with the position, when it is no JSON; exhausted when it is larger than 512 MiB.
+/// corrupt, with the position, if it is not JSON; exhausted if it is larger than 512 MiB.
 nlohmann::json read_json(const FileSystem& file_system, const std::string& path);
 
-/// corrupt when `value` is no id of a token, 0 to kLargestTokenId.
+/// corrupt unless `value` is a token id, 0 to kLargestTokenId.
 int32_t token_id(const nlohmann::json& value, const std::string& path, const std::string& token);
 
 }  // namespace ferry

@@ -39,9 +39,9 @@ std::unique_ptr<const TextTokenizer> open_tokenizer(const FileSystem& file_syste
     return open_sentencepiece_tokenizer(file_system, choice.model);
   }
   fail(ErrorKind::unsupported,
-       "a tokenizer of type '{}' is not known; bytes, GPT2BPETokenizer, HuggingFaceTokenizer, "
-       "SentencePieceTokenizer (also GPTSentencePieceTokenizer, Llama2Tokenizer) and TikTokenizer "
-       "are",
+       "tokenizer type '{}' is not supported; supported are bytes, GPT2BPETokenizer, "
+       "HuggingFaceTokenizer, SentencePieceTokenizer (also GPTSentencePieceTokenizer, "
+       "Llama2Tokenizer) and TikTokenizer",
        choice.type);
 }
 

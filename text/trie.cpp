@@ -6,7 +6,7 @@
 
 namespace ferry {
 
-// Places nodes, and knows the free places by a list through them.
+// Allocates nodes, with a linked list of free ones.
 class Trie::Builder {
  public:
   Builder(std::vector<Node>& nodes, std::vector<int32_t>& values) : nodes_(nodes), values_(values) {
@@ -14,13 +14,13 @@ class Trie::Builder {
   }
 
   void build(const std::vector<std::pair<std::string_view, int32_t>>& tokens) {
-    take(0, kFree - 1);  // no byte leads to the root
+    take(0, kFree - 1);  // no byte leads back to the root
     struct Range {
       uint32_t node;
-      size_t begin, end, depth;  // tokens that share so many bytes
+      size_t begin, end, depth;  // tokens with a common prefix of `depth` bytes
     };
     std::vector<Range> open{{0, 0, tokens.size(), 0}};
-    std::vector<std::pair<uint8_t, size_t>> children;  // a byte, and where its tokens begin
+    std::vector<std::pair<uint8_t, size_t>> children;  // a byte, and the first of its tokens
     while (!open.empty()) {
       auto [node, begin, end, depth] = open.back();
       open.pop_back();
@@ -47,7 +47,7 @@ class Trie::Builder {
 
  private:
   static constexpr uint32_t kBlock = 256, kEnd = UINT32_MAX;
-  static constexpr int kTries = 32;  // free places that are looked at before a block is added
+  static constexpr int kTries = 32;  // free nodes to try before adding a block
 
   struct Links {
     uint32_t previous, next;
@@ -70,7 +70,7 @@ class Trie::Builder {
   uint32_t add_block() {
     const auto begin = static_cast<uint32_t>(nodes_.size());
     if (nodes_.size() >= kBase) {
-      fail(ErrorKind::exhausted, "the tokens of a vocabulary are longer together than {} bytes",
+      fail(ErrorKind::exhausted, "the tokens of a vocabulary have more than {} bytes in total",
            kBase);
     }
     nodes_.resize(nodes_.size() + kBlock);

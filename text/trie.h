@@ -1,5 +1,5 @@
-// The tokens that a text begins with.
-// Source: Aoe 1989 (double arrays); children lie at base XOR byte, as in Darts-clone.
+// Finds the tokens that a text starts with. Source: Aoe 1989 (double arrays); children are at base
+// XOR byte, as in Darts-clone.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,10 @@ class Trie {
  public:
   /// Without tokens.
   Trie() : Trie(std::vector<std::pair<std::string_view, int32_t>>()) {}
-  /// Of tokens, which are not empty, and their values, 0 or more. Of those that stand there twice
-  /// the last counts.
+  /// Takes non-empty tokens and their values, 0 or more. Of duplicates the last one counts.
   explicit Trie(std::vector<std::pair<std::string_view, int32_t>> tokens);
 
-  /// Calls take(bytes, value) for each token that `text` begins with, the shortest first.
+  /// Calls take(bytes, value) for each token that `text` starts with, shortest first.
   template <typename Take>
   void prefixes(std::string_view text, Take take) const {
     uint32_t node = 0;

@@ -14,7 +14,8 @@ pages='README.md docs/quick-start.md docs/trainer.md docs/families.md docs/forma
 # Sources that call CLI11, and those with options or keys that several commands share.
 sources=$(grep -rlE 'add_(option|flag|subcommand)\(' tools --include='*.cpp' | sort)
 sources="$sources tools/launch/configuration_keys.cpp"
-parts='ckpt'
+# Parts whose literals and comments are checked.
+parts=$(find ckpt trainer kernels text -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort)
 
 # allowed: lines that may stay, as extended regular expressions of "file:line: text".
 # Output that README.md shows, and a column that scripts read.
@@ -24,10 +25,10 @@ allowed='^README\.md:[0-9]+:.*tokenizer_config\.json beside a tokenizer tells
 # shellcheck disable=SC2086 # lists of files
 found=$({
     grep -nHE "(^|[^A-Za-z_-])($words)([^A-Za-z_-]|\$)" $pages
-    grep -nHE "\"([^\"]*[^A-Za-z_\"-])?($words)([^A-Za-z_\"-][^\"]*)?\"" $sources
+    grep -nHE "\"([^\"]*[^A-Za-z_\"-])?($words)([^A-Za-z_\"-][^\"]*)?\"" $sources $parts
+    grep -nHE "//(.*[^A-Za-z_-])?($words)([^A-Za-z_-]|\$)" $parts
+    grep -nHE '//+ Of [^`]' $parts
     grep -nHE '[Aa]s it says' docs/errors.md
-    grep -rnHE "(//|\"[^\"]*)(.*[^A-Za-z_-])?($words)([^A-Za-z_-]|\$)" $parts --include='*.h' --include='*.cpp'
-    grep -rnHE '^([^\"]*[^\" ] *)?//+ ?Of ' $parts --include='*.h' --include='*.cpp'
 } | grep -vE "$allowed" || true)
 if [ -n "$found" ]; then
     echo "$found"

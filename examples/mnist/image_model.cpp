@@ -60,11 +60,11 @@ void ImageModel::build(RunLog& log) {
   network_.emplace(options_.shape, state_->parameters(0), kernels,
                    arguments_.micro_batch_size.value_or(1));
   const auto& images = options_.images;
-  log.tell(fmt::format("samples: {} for training, {} for validation, {} for tests\n",
-                       images.train.size(), images.valid.size(), images.test.size()));
+  log.write(fmt::format("samples: {} for training, {} for validation, {} for tests\n",
+                        images.train.size(), images.valid.size(), images.test.size()));
 }
 
-void ImageModel::initialise() {
+void ImageModel::initialize() {
   for (const Region& region : state_->model_regions()) {
     const double bound = 1 / std::sqrt(static_cast<double>(inputs_of(layout_.layout, region.name)));
     const uint64_t key = key_of(region.name, arguments_.seed);

@@ -49,7 +49,7 @@ class ImageModel final : public TrainedModel {
   const StateLayout& layout() const override { return layout_; }
   bool has_samples(DataSplit split) const override { return options_.images[split].size() > 0; }
   /// As PyTorch's linear layers begin: uniform between -1/sqrt(in) and 1/sqrt(in).
-  void initialise() override;
+  void initialize() override;
   std::string description() const override;
   void train(const StepSamples& samples, double loss_scale) override;
   std::vector<LossSum> losses() override;

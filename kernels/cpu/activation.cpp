@@ -5,9 +5,9 @@
 
 namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
-// The functions of activation.h (kernels/) and their derivatives, on sixteen elements.
+// Activation functions and their derivatives, on sixteen elements.
 
-/// A function of one number and its derivative.
+/// The value and derivative of a function of one number.
 struct Slope {
   Float value, slope;
 };
@@ -57,7 +57,7 @@ struct Xielu {
   }
 };
 
-/// A function of gate and up and its derivatives by them.
+/// The value of a function of gate and up, and its partial derivatives.
 struct GatedSlope {
   Float value, gate, up;
 };
@@ -84,7 +84,7 @@ float row_scale(const X& x, int64_t row) {
   return x.row_scale ? x.row_scale[row] : 1.0F;
 }
 
-/// log(1 + e^x) of one parameter.
+/// log(1 + e^x) of a parameter.
 float softplus(const ConstArray& parameter) {
   const float x = load(parameter, 0, 1)[0];
   const float tail = log(1.0F + exp(all(x < 0 ? x : -x)))[0];
@@ -92,7 +92,7 @@ float softplus(const ConstArray& parameter) {
 }
 float sigmoid_of(const ConstArray& parameter) { return sigmoid(load(parameter, 0, 1))[0]; }
 
-/// f(function) with the function of the kind.
+/// Calls f with the function object of the kind.
 template <typename X, typename F>
 FERRY_INLINE void with_function(const X& x, const F& f) {
   switch (x.kind) {
@@ -163,7 +163,7 @@ void backward_gated(const Team& team, const ActivationBackward& x) {
   });
 }
 
-/// `parameters`: of each row the gradients by p and n of xIELU; or null.
+/// `parameters`: for each row the gradients by xIELU's p and n; may be null.
 template <typename T>
 void backward_plain(const Team& team, const ActivationBackward& x, float* parameters) {
   with_function(x, [&](auto function) {
@@ -192,7 +192,7 @@ void backward_plain(const Team& team, const ActivationBackward& x, float* parame
   });
 }
 
-/// *gradient = or += factor · the sum of every second element from `parts` on.
+/// Sets *gradient to, or adds, factor · the sum of every second element of `parts`.
 void add_parameter(const Gradient& gradient, float factor, const float* parts, int64_t rows) {
   double sum = 0;
   for (int64_t row = 0; row < rows; ++row) sum += static_cast<double>(parts[2 * row]);

@@ -1,9 +1,9 @@
-// The definition of every operation, on the processor.
+// The reference implementation of every operation, on the CPU.
 //
-// This header and the sources that include it are compiled once for each set of instructions, in a
-// namespace of its own; targets.h chooses. They define nothing outside of that namespace, and use
-// nothing of the standard library that would be compiled as a function of its own: the linker keeps
-// one of several such functions, perhaps one that the machine cannot run.
+// This header and the sources that include it are compiled once for each instruction set, each in
+// its own namespace; targets.h selects one. They define nothing outside of that namespace, and use
+// nothing from the standard library that would be compiled as a separate function: the linker keeps
+// only one copy of such a function, perhaps one that the machine cannot run.
 #pragma once
 
 #include "kernels/cpu/host_kernels.h"
@@ -62,7 +62,7 @@ class CpuKernels final : public HostKernels {
   void run(const AbsoluteMaximum& x) override;
   void run(const CurrentScale& x) override;
   void run(const DelayedScales& x) override;
-  void run(const Quantise& x) override;
+  void run(const Quantize& x) override;
   void run(const Float8Matmul& x) override;
 
  private:

@@ -49,7 +49,7 @@ void CpuKernels::run(const LogitMaximum& x) {
 }
 
 void CpuKernels::run(const LogitSums& x) {
-  constexpr int64_t kBlock = 4096;  // columns whose sum stays in fp32
+  constexpr int64_t kBlock = 4096;  // columns that are summed in fp32
   with_type(x.logits.type, [&]<typename T>(T*) {
     team_.each(x.rows, x.columns, [&](int64_t row) {
       const auto* logits = static_cast<const T*>(x.logits.data) + row * x.columns;
@@ -85,7 +85,8 @@ void CpuKernels::run(const CrossEntropyGradient& x) {
         store(x.dlogits, start + i, factor * exp(load(logits + i, n) - maximum), n);
       };
       const bool is_here = target >= 0 && target < x.columns;
-      // The target's gradient has the difference inside, rounded once; its logit is read first.
+      // The target's gradient includes the subtraction of 1 before rounding; its logit is read
+      // first.
       const Float logit = is_here ? load(logits + target, 1) : Float{};
       vectors(0, x.columns, set);
       if (is_here) {

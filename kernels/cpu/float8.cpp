@@ -9,14 +9,14 @@ namespace {
 
 using Bytes = uint8_t __attribute__((vector_size(16)));
 
-/// What the bits of a format are beside those of fp32.
+/// An 8-bit format's constants relative to fp32.
 struct Shape {
-  int shift;            // bits of a fraction that fp32 has more
-  uint32_t rebias;      // by how much less an exponent is
-  float least_normal;   // below it numbers are subnormal
-  float whole;          // whose last bit weighs as much as that of a subnormal number
-  float unit;           // what exponents of the same bits count more
-  uint32_t not_finite;  // magnitudes from there on
+  int shift;            // additional fraction bits of fp32
+  uint32_t rebias;      // difference of exponent biases
+  float least_normal;   // smaller numbers are subnormal
+  float whole;          // its last bit has the weight of a subnormal number's
+  float unit;           // ratio of values with the same exponent bits
+  uint32_t not_finite;  // magnitudes from here on
 };
 
 constexpr Shape shape_of(Float8 format) {
@@ -40,7 +40,7 @@ FERRY_INLINE UInt rounded(Float value, float factor, const Shape& shape, float m
                       (shape.rebias << (23 - shape.shift));
   const UInt subnormal = bits_of<UInt>(x + shape.whole) - bits_of<uint32_t>(shape.whole);
   const UInt code = (x < shape.least_normal ? subnormal : normal) | sign;
-  // Neither NaN nor infinity is below it.
+  // NaN and infinity are not below it.
   return wide <= 0x1.fffffep127F ? code : UInt{} + 0x7F;
 }
 
@@ -49,7 +49,7 @@ FERRY_INLINE void store_codes(uint8_t* to, UInt codes) {
   std::memcpy(to, &bytes, sizeof bytes);
 }
 
-/// What codes stand for, without the scale.
+/// The values of codes, without the scale.
 FERRY_INLINE Float values(const uint8_t* from, const Shape& shape) {
   Bytes bytes;
   std::memcpy(&bytes, from, sizeof bytes);
@@ -122,7 +122,7 @@ void CpuKernels::run(const DelayedScales& x) {
   }
 }
 
-void CpuKernels::run(const Quantise& x) {
+void CpuKernels::run(const Quantize& x) {
   if (x.maximum != nullptr) {
     float most = 0;
     run(AbsoluteMaximum{.count = x.rows * x.width, .x = x.x, .maximum = &most});
@@ -148,7 +148,7 @@ void CpuKernels::run(const Quantise& x) {
   });
 }
 
-// The products are exact in fp32, and so is what codes stand for.
+// The values of codes and their products are exact in fp32.
 void CpuKernels::run(const Float8Matmul& x) {
   if (x.m == 0 || x.n == 0) return;
   const int64_t a_count = x.m * x.k, b_count = x.n * x.k;

@@ -1,5 +1,5 @@
-// Functions of sixteen numbers. Polynomials are minimax fits of our own, their coefficients rounded
-// one after another. The errors were measured over all floats of the stated range.
+// Functions of sixteen numbers. Polynomials are our own minimax fits with successively rounded
+// coefficients. The errors were measured over all floats of the stated range.
 #pragma once
 
 #include "kernels/cpu/vector.h"
@@ -10,7 +10,7 @@ FERRY_INLINE Float absolute(Float x) { return bits_of<Float>(bits_of<UInt>(x) & 
 FERRY_INLINE Float with_sign(Float magnitude, Float sign) {
   return bits_of<Float>(bits_of<UInt>(magnitude) | (bits_of<UInt>(sign) & 0x80000000));
 }
-/// NaN where x is.
+/// NaN if x is.
 FERRY_INLINE Float at_least(Float x, float low) { return x < low ? all(low) : x; }
 FERRY_INLINE Float at_most(Float x, float high) { return x > high ? all(high) : x; }
 
@@ -20,10 +20,10 @@ FERRY_INLINE Float power_of_two(Int n) { return bits_of<Float>((n + 127) << 23);
 /// e^x, all floats: within 2 ulp; subnormal results are kept.
 FERRY_INLINE Float exp(Float value) {
   const Float x = at_most(at_least(value, -104.0F), 89.0F);
-  constexpr float kRound = 0x1.8p23F;  // what is added to it has no fraction left
+  constexpr float kRound = 0x1.8p23F;  // adding it rounds to an integer
   const Float shifted = x * 0x1.715476p0F + kRound;
   const Float n = shifted - kRound;
-  // ln 2 in two parts, of which the first times n is exact.
+  // ln 2 in two parts; n times the first is exact.
   const Float r = (x - n * 0x1.62ep-1F) - n * 0x1.0bfbe8p-15F;
   Float p = all(0x1.6d781p-10F);
   p = p * r + 0x1.123adap-7F;
@@ -56,7 +56,7 @@ FERRY_INLINE Float log(Float x) {
   return n * 0x1.62ep-1F + (f + (tail - 0.5F * square));
 }
 
-/// 1 / (1 + e^-x): within 3 ulp where the result is normal.
+/// 1 / (1 + e^-x): within 3 ulp for normal results.
 FERRY_INLINE Float sigmoid(Float x) { return 1.0F / (1.0F + exp(-x)); }
 
 /// Within 2 ulp.
@@ -72,7 +72,7 @@ FERRY_INLINE Float tanh(Float x) {
   return t < 0.625F ? small : with_sign(large, x);
 }
 
-/// e^x - 1 for x <= 0, by the half argument's hyperbolic tangent: within 4 ulp.
+/// e^x - 1 for x <= 0, from the hyperbolic tangent of x / 2: within 4 ulp.
 FERRY_INLINE Float exp_less_one(Float x) {
   const Float t = tanh(0.5F * x);
   return 2.0F * t / (1.0F - t);

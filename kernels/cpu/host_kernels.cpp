@@ -31,7 +31,7 @@ std::shared_ptr<void> HostKernels::allocate(size_t bytes) {
   if (bytes == 0) return {};
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  // Large pages spare address translations. Where there are none, nothing changes.
+  // Large pages save address translations. No effect where they are unavailable.
   madvise(memory, bytes, MADV_HUGEPAGE);
   return {memory, [bytes](void* pages) { munmap(pages, bytes); }};
 }
@@ -44,7 +44,7 @@ void HostKernels::download(const void* from, void* to, size_t bytes) {
   if (bytes > 0) std::memmove(to, from, bytes);
 }
 
-void HostKernels::wait() {}  // each operation is done when it returns
+void HostKernels::wait() {}  // operations are synchronous
 
 std::unique_ptr<Kernels> cpu_kernels(int threads) {
   if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());

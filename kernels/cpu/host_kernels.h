@@ -1,4 +1,4 @@
-// Kernels whose device is the host: what they share.
+// The part of the host's kernels that does not depend on the instruction set.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace ferry::kernels {
 
-// Memory that operations compute in, kept from one to the next.
+// Reusable temporary memory of operations.
 
-/// One buffer, as large as the largest operation so far asked for. What it held is lost when it is
-/// taken again.
+/// One buffer, as large as the largest request so far. Each request invalidates the previous
+/// contents.
 class Workspace {
  public:
   Workspace() = default;
@@ -21,7 +21,7 @@ class Workspace {
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
 
-  /// At least `bytes`, aligned to cache lines, with anything in it. Throws std::bad_alloc.
+  /// At least `bytes`, aligned to cache lines, uninitialized. Throws std::bad_alloc.
   std::byte* take(size_t bytes);
   float* floats(int64_t count) {
     return reinterpret_cast<float*>(take(static_cast<size_t>(count) * sizeof(float)));
@@ -35,7 +35,7 @@ class Workspace {
   size_t bytes_ = 0;
 };
 
-/// What is the same whatever instructions the processor has.
+/// Independent of the CPU's instruction set.
 class HostKernels : public Kernels {
  public:
   explicit HostKernels(int threads);

@@ -5,7 +5,7 @@ namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
 namespace {
 
-/// Where the rows of heads begin.
+/// Offsets of the rows of heads.
 template <typename X>
 int64_t start_of(const X& x, int64_t row, int64_t head) {
   const int64_t head_stride = x.head_stride ? x.head_stride : x.width;
@@ -19,7 +19,7 @@ FERRY_INLINE Float weight_of(const X& x, int64_t i, Count n) {
   return x.one_plus_weight ? 1.0F + weight : weight;
 }
 
-/// f(i, n) summed over a row.
+/// The sum of f(i, n) over a row.
 template <typename F>
 FERRY_INLINE float row_sum(int64_t width, const F& f) {
   Float sum{};
@@ -28,7 +28,7 @@ FERRY_INLINE float row_sum(int64_t width, const F& f) {
 }
 
 template <typename T>
-FERRY_INLINE void normalise(const NormForward& x, int64_t start, int64_t statistic) {
+FERRY_INLINE void normalize(const NormForward& x, int64_t start, int64_t statistic) {
   const T* from = static_cast<const T*>(x.x.data) + start;
   const auto width = static_cast<float>(x.width);
   const float mean =
@@ -47,8 +47,8 @@ FERRY_INLINE void normalise(const NormForward& x, int64_t start, int64_t statist
   if (x.inverse) x.inverse[statistic] = inverse;
 }
 
-/// dx = inverse · (g - mean of g - x̂ · mean of g · x̂) with g = dy · weight; of RMSNorm without the
-/// mean of g.
+/// dx = inverse · (g - mean of g - x̂ · mean of g · x̂) with g = dy · weight; for RMSNorm without
+/// the mean of g.
 template <typename T>
 FERRY_INLINE void differentiate(const NormBackward& x, int64_t start, float mean, float inverse) {
   const auto* from = static_cast<const T*>(x.x.data) + start;
@@ -70,7 +70,7 @@ FERRY_INLINE void differentiate(const NormBackward& x, int64_t start, float mean
   });
 }
 
-/// Where row number `index` of all rows and heads begins.
+/// The offset of row `index` of all rows and heads.
 template <typename X>
 int64_t start_of(const X& x, int64_t index) {
   return x.heads == 1 ? start_of(x, index, 0) : start_of(x, index / x.heads, index % x.heads);
@@ -88,7 +88,7 @@ void CpuKernels::run(const NormForward& x) {
   }
   with_type(x.x.type, [&]<typename T>(T*) {
     team_.each(x.rows * x.heads, x.width,
-               [&](int64_t index) { normalise<T>(x, start_of(x, index), index); });
+               [&](int64_t index) { normalize<T>(x, start_of(x, index), index); });
   });
 }
 
@@ -97,7 +97,7 @@ void CpuKernels::run(const NormBackward& x) {
     const auto* from = static_cast<const T*>(x.x.data);
     const int64_t rows = x.rows * x.heads;
     const auto mean = [&](int64_t index) { return x.rms ? 0.0F : x.mean[index]; };
-    // The parameters' gradients come first: dx may be dy.
+    // Computes the parameters' gradients first, because dx may alias dy.
     add_columns(team_, rows, x.width, x.dweight, [&](int64_t row, int64_t i, auto n) {
       const int64_t at = start_of(x, row) + i;
       return load(x.dy, at, n) * ((load(from + at, n) - mean(row)) * x.inverse[row]);

@@ -18,11 +18,11 @@ FERRY_INLINE void put_words(void* to, UInt words, int count) {
   std::memcpy(to, part, static_cast<size_t>(count) * sizeof(uint16_t));
 }
 
-/// Of the elements from `first` on, whose halves are a bf16 copy and a remainder.
+/// The fp32 parameters from `first` on, stored as a bf16 copy and a remainder.
 template <typename Count>
 FERRY_INLINE Float load_joined(const ParameterRun& x, int64_t first, Count n) {
   const UInt upper = words_at(static_cast<const BFloat16*>(x.copy.data) + first, n) << 16;
-  const UInt remainder = (words_at(x.remainder + first, n) ^ 0x8000) - 0x8000;  // with its sign
+  const UInt remainder = (words_at(x.remainder + first, n) ^ 0x8000) - 0x8000;  // sign-extended
   return bits_of<Float>(upper + remainder);
 }
 
@@ -31,12 +31,13 @@ FERRY_INLINE void store_split(const ParameterRun& x, int64_t first, Float value,
   BFloat16* const copy = static_cast<BFloat16*>(x.copy.data) + first;
   store(copy, value, n);
   const Int rest = bits_of<Int>(bits_of<UInt>(value) - (words_at(copy, n) << 16));
-  const Int most = Int{} + 0x7FFF, least = Int{} - 0x8000;  // beyond it there are NaN alone
+  const Int most = Int{} + 0x7FFF, least = Int{} - 0x8000;  // only NaN beyond
   const Int bounded = rest > most ? most : rest < least ? least : rest;
   put_words(x.remainder + first, bits_of<UInt>(bounded), n);
 }
 
-/// update_of(run) gives update(i, n, gradient, parameter), which gives the new parameter.
+/// update_of(run) returns a function update(i, n, gradient, parameter) that returns the new
+/// parameter.
 template <typename F>
 FERRY_INLINE void step(const Team& team, const StepInput& input, const F& update_of) {
   if (input.is_skipped && *input.is_skipped != 0) return;
@@ -60,7 +61,7 @@ FERRY_INLINE void step(const Team& team, const StepInput& input, const F& update
   }
 }
 
-/// beta · moment + (1 - beta) · value, kept and returned.
+/// Stores and returns beta · moment + (1 - beta) · value.
 template <typename Count>
 FERRY_INLINE Float average(const Array& moment, int64_t first, Count n, float beta, float rest,
                            Float value) {
@@ -125,7 +126,8 @@ void CpuKernels::run(const SgdStep& x) {
   });
 }
 
-// The fast moment and the second one are corrected, the slow one is not; weight decay is decoupled.
+// Bias correction applies to the fast and the second moment, not to the slow one; weight decay is
+// decoupled.
 void CpuKernels::run(const AdemamixStep& x) {
   const float beta1 = single(x.beta1), rest1 = single(1 - x.beta1);
   const float beta2 = single(x.beta2), rest2 = single(1 - x.beta2);

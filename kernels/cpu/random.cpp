@@ -6,7 +6,7 @@ namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
 namespace {
 
-/// The normal numbers of the block of elements that begins at `first`.
+/// Normal numbers for the block of elements that starts at `first`.
 FERRY_INLINE void normals(uint64_t key, uint64_t first, float* numbers) {
   uint32_t words[kRandomBlock];
   random_words(key, first / 4, words);
@@ -34,7 +34,7 @@ FERRY_INLINE void normals(uint64_t key, uint64_t first, float* numbers) {
 
 void CpuKernels::run(const FillNormal& x) {
   const auto mean = static_cast<float>(x.mean), deviation = static_cast<float>(x.deviation);
-  // Blocks of elements as they are numbered in the whole tensor.
+  // Blocks are aligned to the numbering of the whole tensor.
   const auto lead = static_cast<int64_t>(x.first % kRandomBlock);
   const int64_t blocks = (lead + x.count + kRandomBlock - 1) / kRandomBlock;
   team_.each(blocks, 8 * kRandomBlock, [&](int64_t block) {

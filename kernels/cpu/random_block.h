@@ -1,4 +1,4 @@
-// Random numbers of consecutive elements, many at once.
+// Vectorized random numbers of consecutive elements.
 #pragma once
 
 #include "kernels/cpu/vector.h"

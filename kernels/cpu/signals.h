@@ -1,12 +1,11 @@
-// Signals are the calling program's matter.
+// Keeps signals away from OpenMP's threads.
 #pragma once
 
 #include <csignal>
 
 namespace ferry::kernels {
 
-/// No signal reaches the threads that OpenMP starts meanwhile: they have the mask of who starts
-/// them.
+/// Blocks signals during its lifetime: threads that OpenMP starts inherit the mask.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

@@ -20,7 +20,7 @@ FERRY_INLINE double sum_of_block(int64_t begin, int64_t end, const F& value) {
   return lane[0];
 }
 
-/// *sum += the sum of value(i, n): blocks have a size of their own and are added in their order.
+/// Adds to *sum the sum of value(i, n), by blocks of fixed size in order.
 template <typename F>
 FERRY_INLINE void add_sum(const Team& team, Workspace& workspace, int64_t count, double* sum,
                           const F& value) {

@@ -6,8 +6,8 @@
 
 namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
-/// sum[j] += sum over rows of value(row, j, n): a thread takes columns, of which it sums blocks of
-/// rows, and then the blocks. The order follows from the number of rows alone.
+/// sum[j] += sum over rows of value(row, j, n): each thread sums its columns by blocks of rows,
+/// then the blocks. The order depends only on the number of rows.
 template <typename F>
 FERRY_INLINE void add_columns(const Team& team, int64_t rows, int64_t width, const Gradient& sum,
                               const F& value) {

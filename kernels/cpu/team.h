@@ -1,4 +1,4 @@
-// Threads that do parts of one operation.
+// Threads that share an operation.
 #pragma once
 
 #include <omp.h>
@@ -9,17 +9,17 @@
 
 namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
-/// A team of `threads`. OpenMP keeps one pool for each thread that asks, so that several ranks
-/// compute at once. An operation that is smaller than kAlone elements stays on its thread.
+/// A team of `threads`. OpenMP has a pool for each calling thread, so that several ranks can
+/// compute at once. Operations of fewer than kAlone elements run on the calling thread.
 class Team {
  public:
   explicit Team(int threads) : threads_(threads) {}
 
   int threads() const { return threads_; }
 
-  /// Calls f(begin, end) for parts of [0, count), multiples of `grain` long but for the last. Which
-  /// part is whose follows from the sizes alone; results must not depend on it.
-  /// `elements`: how much work an item is.
+  /// Calls f(begin, end) for parts of [0, count), multiples of `grain` except the last. The
+  /// division depends only on the sizes; results must not depend on it. `elements`: the work per
+  /// item.
   template <typename F>
   void parts(int64_t count, int64_t grain, int64_t elements, const F& f) const {
     if (count <= 0) return;
@@ -43,7 +43,7 @@ class Team {
     });
   }
 
-  /// The same for items of unequal work: whoever is free takes the next. f(i, thread).
+  /// The same for items of unequal work, dynamically scheduled: f(i, thread).
   template <typename F>
   void tasks(int64_t count, const F& f) const {
     if (threads_ == 1 || count < 2) {

@@ -18,7 +18,7 @@ void CpuKernels::run(const EmbeddingForward& x) {
   });
 }
 
-// A thread takes columns, so that each row of the table is added to in the tokens' order.
+// Threads split the columns, so that each row of the table is added to in token order.
 void CpuKernels::run(const EmbeddingBackward& x) {
   with_types(x.dy.type, x.dtable.type, [&]<typename T, typename D>(T*, D*) {
     team_.parts(x.width, 4 * kLanes, x.count, [&](int64_t begin, int64_t end) {
@@ -36,7 +36,7 @@ void CpuKernels::run(const EmbeddingBackward& x) {
 
 namespace {
 
-/// Turns the pairs (i, i + half): (a, b) becomes (a·cos - b·sin, b·cos + a·sin).
+/// Rotates the pairs (i, i + half): (a, b) becomes (a·cos - b·sin, b·cos + a·sin).
 template <typename T>
 FERRY_INLINE void turn_halves(T* x, const float* cosine, const float* sine, int64_t half,
                               float sign) {
@@ -48,7 +48,7 @@ FERRY_INLINE void turn_halves(T* x, const float* cosine, const float* sine, int6
   });
 }
 
-/// Moves neighbours to (i, i + half), or back. `moved`: memory for the head.
+/// Moves neighbouring pairs to (i, i + half), or back. `moved`: scratch for one head.
 template <typename T>
 FERRY_INLINE void move_pairs(T* x, T* moved, int64_t half, bool back) {
   for (int64_t i = 0; i < half; ++i) {

@@ -1,7 +1,6 @@
-// Sixteen fp32 numbers at once, and how elements of each type become them.
-//
-// Vectors are the compiler's: one register with AVX-512, several with less. Sums have sixteen lanes
-// on every machine, so that their bits are the same.
+// Vectors of sixteen fp32 numbers, and conversions from each element type. They are compiler
+// vectors: one register with AVX-512, otherwise several. Sums have sixteen lanes on every machine,
+// so that their bits are the same.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +44,7 @@ FERRY_INLINE UInt load_words(const void* from) {
 }
 FERRY_INLINE Float load(const BFloat16* from) { return bits_of<Float>(load_words(from) << 16); }
 
-/// Exponents move by multiplication with a power of two, which makes subnormal numbers right, too.
+/// Rebiases exponents by multiplying with a power of two, which also handles subnormal numbers.
 FERRY_INLINE Float load(const Half* from) {
   const UInt words = load_words(from);
   const UInt magnitude = (words & 0x7FFF) << 13;
@@ -61,14 +60,14 @@ FERRY_INLINE void store_words(void* to, UInt words) {
   std::memcpy(to, &value, sizeof value);
 }
 
-/// Ties to even; NaN stays NaN.
+/// Rounds ties to even; NaN stays NaN.
 FERRY_INLINE void store(BFloat16* to, Float value) {
   const UInt bits = bits_of<UInt>(value);
   const UInt rounded = bits + 0x7FFF + (bits >> 16 & 1);
   store_words(to, (value != value ? bits | 0x400000 : rounded) >> 16);
 }
 
-/// Subnormal halves are rounded by adding a number whose last bit has their weight.
+/// Rounds subnormal halves by adding a number whose last bit has their weight.
 FERRY_INLINE void store(Half* to, Float value) {
   const UInt bits = bits_of<UInt>(value);
   const UInt magnitude = bits & 0x7FFFFFFF;
@@ -81,7 +80,7 @@ FERRY_INLINE void store(Half* to, Float value) {
   store_words(to, half | (bits >> 16 & 0x8000));
 }
 
-/// All of a vector's elements, known when compiling; the last ones of a row are an int.
+/// A whole vector, known at compile time; partial vectors at the end of a row use an int.
 struct Full {};
 
 template <typename T>
@@ -106,7 +105,7 @@ FERRY_INLINE void store(T* to, Float value, int count) {
   for (int i = 0; i < count; ++i) to[i] = part[i];
 }
 
-/// Elements of a type that is known when running: parameters of rows, and what is seldom read.
+/// Elements of a type known at run time: row parameters and rarely read data.
 template <typename Count>
 FERRY_INLINE Float load(const ConstArray& from, int64_t first, Count count) {
   switch (from.type) {
@@ -130,7 +129,7 @@ FERRY_INLINE void store(const Array& to, int64_t first, Float value, Count count
   }
 }
 
-/// f(first, count) for the vectors of [begin, end).
+/// Calls f(first, count) for the vectors of [begin, end).
 template <typename F>
 FERRY_INLINE void vectors(int64_t begin, int64_t end, const F& f) {
   int64_t i = begin;
@@ -138,7 +137,7 @@ FERRY_INLINE void vectors(int64_t begin, int64_t end, const F& f) {
   if (i < end) f(i, static_cast<int>(end - i));
 }
 
-/// Calls f with a null pointer of the type that elements have.
+/// Calls f with a null pointer of the element type.
 template <typename F>
 FERRY_INLINE void with_type(Type type, const F& f) {
   switch (type) {
@@ -155,7 +154,7 @@ FERRY_INLINE void with_types(Type first, Type second, const F& f) {
   with_type(first, [&](auto* a) { with_type(second, [&](auto* b) { f(a, b); }); });
 }
 
-/// The lanes' sum, of halves with halves.
+/// The sum of the lanes, adding halves pairwise.
 FERRY_INLINE float sum_of(Float value) {
   float lane[kLanes];
   store(lane, value);

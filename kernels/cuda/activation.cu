@@ -45,8 +45,8 @@ struct GatedForward {
   }
 };
 
-/// A block of threads for each row. `parameters`: of each row the sums that the gradients of
-/// xIELU's parameters are made of; or null.
+/// One block per row. `parameters`: for each row the sums for the gradients of xIELU's parameters;
+/// may be null.
 template <int W, typename T, typename Function>
 __global__ void plain_backward(ActivationBackward x, Function function, float* parameters) {
   __shared__ float scratch[3][32];
@@ -113,8 +113,8 @@ __global__ void gated_backward(ActivationBackward x, Function function) {
   if (threadIdx.x == 0) x.drow_scale[row] = dscale;
 }
 
-/// *gradient = or += sigmoid(*alpha) · the sum of every second number: of p by block 0, of n by
-/// block 1.
+/// *gradient = or += sigmoid(*alpha) · the sum of every second number: block 0 computes p's, block
+/// 1 n's.
 __global__ void add_parameter_gradients(int64_t rows, const float* parameters,
                                         ActivationBackward x) {
   __shared__ double scratch[32];
@@ -130,8 +130,8 @@ __global__ void add_parameter_gradients(int64_t rows, const float* parameters,
   set_element(gradient.array, 0, before + factor * static_cast<float>(sum));
 }
 
-/// dx of one place, which is stored and given back as it was rounded: so that the gradient of a
-/// bias, the sum of dx over the rows, comes with it.
+/// Stores dx of one place and returns the rounded value, so that a bias gradient, the sum of dx
+/// over rows, can be computed in the same pass.
 template <typename T, typename Function>
 struct PlainGradient {
   const T *x, *dy;
@@ -152,7 +152,7 @@ struct PlainGradient {
   }
 };
 
-/// f(function) with the function of the kind.
+/// Calls f with the function object of the kind.
 template <typename T, typename X, typename F>
 void with_plain_function(const X& x, const F& f) {
   switch (x.kind) {

@@ -6,7 +6,7 @@
 
 namespace ferry::kernels::cuda {
 
-/// As exact as numbers of the type can tell.
+/// As exact as the type can represent.
 template <typename T = float>
 __device__ float sigmoid(float x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -18,7 +18,7 @@ __device__ float sigmoid(float x) {
   }
 }
 
-/// A function of one number and its derivative.
+/// The value and derivative of a function of one number.
 struct Slope {
   float value, slope;
 };
@@ -75,7 +75,7 @@ struct Xielu {
   }
 };
 
-/// A function of gate and up and its derivatives by them.
+/// The value of a function of gate and up, and its partial derivatives.
 struct GatedSlope {
   float value, gate, up;
 };

@@ -1,4 +1,4 @@
-// A block of threads takes a row of logits.
+// One block of threads per row of logits.
 #include <cuda_pipeline.h>
 
 #include <cfloat>
@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kRowThreads = 512;
 
-/// e^(x - greatest) as exact as 16-bit logits can tell, or as fp32 is.
+/// e^(x - greatest), as exact as 16-bit logits can represent, or to fp32 precision.
 template <typename T>
 class ShiftedExp {
  public:
-  /// No less than the least number: nothing could be said of -inf less -inf.
+  /// Clamped to the lowest finite number: -inf minus -inf would be NaN.
   __device__ explicit ShiftedExp(float greatest) : shift_(fmaxf(greatest, -FLT_MAX)) {}
   __device__ float operator()(float x) const {
     if constexpr (std::is_same_v<T, float>) {
@@ -65,7 +65,7 @@ __global__ void sums(LogitSums x) {
   x.target[row] = is_here ? to_float(logits[target]) - maximum : 0.0F;
 }
 
-/// value.v[place] -= weight, where there is such a place.
+/// value.v[place] -= weight, if `place` is valid.
 template <int W, typename Place>
 __device__ void subtract_at(Place place, float weight, Pack<W>& value) {
   if (place < 0 || place >= W) return;
@@ -91,7 +91,7 @@ __global__ void gradient(CrossEntropyGradient x) {
   }
 }
 
-/// A thread's share of a sum of exponentials, of numbers less the greatest of them.
+/// A thread's part of a sum of exponentials relative to the maximum.
 template <typename T>
 struct Exponentials {
   float maximum = -INFINITY, sum = 0;
@@ -111,7 +111,7 @@ struct Exponentials {
   }
 };
 
-/// What a row's logits become, once its greatest and its sum are known.
+/// Converts a row's logits to gradients, once its maximum and its sum are known.
 template <typename T>
 struct RowGradient {
   T* dlogits;
@@ -128,8 +128,8 @@ struct RowGradient {
   }
 };
 
-/// What a block is told of its row. It is read before the logits: behind the barriers all threads
-/// would wait for it.
+/// A block's row parameters. They are read before the logits: after the barriers all threads would
+/// wait for them.
 struct Row {
   int target;
   float target_logit, weight;
@@ -141,7 +141,8 @@ struct Row {
   }
 };
 
-/// Writes the row's loss and says what its gradient is. All threads of the block call it.
+/// Writes the row's loss and returns how to compute its gradient. Called by all threads of the
+/// block.
 template <typename T>
 __device__ RowGradient<T> finish_row(const CrossEntropy& x, const Row& row,
                                      const Exponentials<T>& own_share) {
@@ -154,8 +155,8 @@ __device__ RowGradient<T> finish_row(const CrossEntropy& x, const Row& row,
           row.weight / sum, power};
 }
 
-/// Reads a row of logits once, but for those behind the first `kept`, for which shared memory has
-/// no room: they are read again for the gradient.
+/// Reads a row of logits once, except those after the first `kept`, which do not fit in shared
+/// memory and are read again for the gradient.
 template <int W, typename T>
 __global__ void cross_entropy(CrossEntropy x, int kept) {
   extern __shared__ uint4 shared[];
@@ -174,19 +175,19 @@ __global__ void cross_entropy(CrossEntropy x, int kept) {
   if (x.weight == nullptr) return;
 #pragma unroll 2
   for (int i = threadIdx.x * W; i < columns; i += kRowThreads * W) {
-    // Of what is kept each thread reads what it wrote.
+    // Each thread reads only what it wrote itself.
     gradient.store_at(i, to_pack<W>(i < kept ? kept_logits[i / W] : load_stored<W>(logits + i)));
   }
 }
 
-/// Packs of a row that a thread keeps in registers.
+/// Packs of a row per thread that are kept in registers.
 constexpr int kPacksInRegisters = 12;
-/// Packs of a thread on their way into shared memory; __pipeline_wait_prior() tells no more apart.
+/// A thread's packs in flight to shared memory, at most what __pipeline_wait_prior() supports.
 constexpr int kPacksAhead = 9;
 
-/// The same, with the gradient, for rows of 16-bit logits that shared memory and registers keep
-/// together: those behind the first `kept` are in registers. A multiprocessor has one such row at a
-/// time. What a thread keeps no other looks at.
+/// The same, with the gradient, for rows of 16-bit logits that fit in shared memory and registers
+/// together: those after the first `kept` are in registers. A multiprocessor has one such row at a
+/// time. Each thread reads only what it kept itself.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads, 1)
     cross_entropy_of_long_row(CrossEntropy x, int kept) {
@@ -243,7 +244,7 @@ void run(Device& device, const CrossEntropy& x) {
   with_type(x.logits.type, [&]<typename T>(T*) {
     with_pack(is_packed({x.logits.data, x.dlogits.data}, {x.columns}), [&](auto pack) {
       constexpr int kWidth = decltype(pack)::value;
-      constexpr int64_t kSize = sizeof(T), kSums = 2048;  // the block's own sums take some, too
+      constexpr int64_t kSize = sizeof(T), kSums = 2048;  // leaves room for the block's own sums
       const int64_t most = device.shared_memory() - kSums;
       const auto launch = [&](auto* kernel, int64_t kept) {
         allow_shared_memory(kernel, static_cast<size_t>(most));
@@ -259,7 +260,7 @@ void run(Device& device, const CrossEntropy& x) {
           return launch(cross_entropy_of_long_row<T>, kept);
         }
       }
-      // Of longer rows so much is kept that two blocks fit, of which one reads while the other
+      // For longer rows, keeps only so much that two blocks fit, one of which reads while the other
       // writes.
       launch(cross_entropy<kWidth, T>, (most / 2 - kSums) / kSize / kWidth * kWidth);
     });

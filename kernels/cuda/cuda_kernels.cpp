@@ -14,7 +14,7 @@ std::shared_ptr<void> CudaKernels::allocate(size_t bytes) {
 
 void CudaKernels::capture(bool on) {
   queue_.wait();
-  check(on ? cudaProfilerStart() : cudaProfilerStop(), "telling the profiler");
+  check(on ? cudaProfilerStart() : cudaProfilerStop(), "notifying the profiler");
 }
 
 void CudaKernels::begin_range(const char* name) {

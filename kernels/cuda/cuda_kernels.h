@@ -1,4 +1,4 @@
-// Kernels of an NVIDIA GPU.
+// Kernels on an NVIDIA GPU.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,11 @@
 
 namespace ferry::kernels::cuda {
 
-/// Everything runs on one stream, in the order in which it is asked for. Only wait(), and a ring of
-/// pinned memory that is full, wait for the device.
+/// Everything runs in order on one stream. Only wait(), and copies when the ring of pinned memory
+/// is full, wait for the device.
 class CudaKernels final : public ForwardingKernels<CudaKernels> {
  public:
-  /// Of the GPU `index`. Throws std::runtime_error when there is none.
+  /// Opens GPU `index`. Throws std::runtime_error if it does not exist.
   explicit CudaKernels(int index)
       : device_(index),
         library_(device_),
@@ -31,8 +31,7 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
         queue_(device_),
         times_(device_) {}
 
-  /// From here on cuDNN computes the attention that it has kernels for. Throws what
-  /// cudnn_attention() does.
+  /// From now on uses cuDNN for the attention that it supports. Throws what cudnn_attention() does.
   void use_cudnn() { cudnn_ = cudnn_attention(device_); }
 
   DeviceKind kind() const noexcept override { return DeviceKind::gpu; }
@@ -87,7 +86,7 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
   static std::string name_of(const Operation&) {
     return name_of_operation<Operation>();
   }
-  // Products by their sizes: they are most of a step.
+  // Matrix products are named by their sizes: they are most of a step.
   static std::string name_of(const Matmul& x) {
     return "Matmul " + std::to_string(x.m) + " x " + std::to_string(x.n) + " x " +
            std::to_string(x.k) + (x.a_transposed ? " (left transposed)" : "") +

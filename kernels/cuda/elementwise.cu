@@ -1,4 +1,4 @@
-// Operations element by element, and on rows that lie apart.
+// Elementwise operations, and operations on strided rows.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operations.h"
 

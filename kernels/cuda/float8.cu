@@ -1,4 +1,4 @@
-// Rounding to 8-bit floating-point numbers, and the scales of it.
+// Rounding to 8-bit floating-point numbers, and scales.
 #include <cuda_fp8.h>
 
 #include <cfloat>
@@ -10,7 +10,7 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-/// Magnitudes are no less than zero, so that their bits have their order.
+/// Magnitudes are not negative, so their bits compare like the numbers.
 __device__ void raise(float* maximum, float value) {
   atomicMax(reinterpret_cast<int*>(maximum), __float_as_int(value));
 }
@@ -88,7 +88,7 @@ __device__ uint32_t code_of(float x, float factor) {
   return __nv_cvt_float_to_fp8(x * factor, __NV_SATFINITE, kInterpretation<format>);
 }
 
-/// The same for two neighbours; the first lies in the low byte.
+/// The same for two neighbouring numbers; the first is in the low byte.
 template <Float8 format>
 __device__ uint32_t codes_of(float x, float y, float factor) {
   if (!(fmaxf(fabsf(x), fabsf(y)) <= FLT_MAX) || x != x || y != y) {
@@ -98,11 +98,11 @@ __device__ uint32_t codes_of(float x, float y, float factor) {
                                   kInterpretation<format>);
 }
 
-constexpr int kTile = 64;                 // rows and columns that a block takes
-constexpr int kRowWords = kTile / 4 + 2;  // of codes, and room that keeps banks apart
+constexpr int kTile = 64;                 // rows and columns per block
+constexpr int kRowWords = kTile / 4 + 2;  // of codes, padded against bank conflicts
 constexpr int kColumnWords = kTile / 4 + 1;
 
-/// Four words of four codes each, rows, become columns.
+/// Transposes four words of four codes each.
 __device__ void transpose(uint32_t (&w)[4]) {
   const uint32_t a = __byte_perm(w[0], w[1], 0x5140), b = __byte_perm(w[2], w[3], 0x5140);
   const uint32_t c = __byte_perm(w[0], w[1], 0x7362), d = __byte_perm(w[2], w[3], 0x7362);
@@ -112,10 +112,10 @@ __device__ void transpose(uint32_t (&w)[4]) {
   w[3] = __byte_perm(c, d, 0x7632);
 }
 
-/// Sizes are multiples of 16. Codes go out along rows at once, and along columns by way of shared
-/// memory, in which each thread turns four by four of them.
+/// Sizes are multiples of 16. Codes are written along rows directly, and along columns through
+/// shared memory, in which each thread transposes 4 x 4 blocks.
 template <Float8 format, typename T>
-__global__ void __launch_bounds__(kThreads) quantise_tile(Quantise x) {
+__global__ void __launch_bounds__(kThreads) quantize_tile(Quantize x) {
   __shared__ uint32_t by_row[kTile * kRowWords], by_column[kTile * kColumnWords];
   __shared__ float scratch[32];
   const int t = threadIdx.x;
@@ -163,8 +163,8 @@ __global__ void __launch_bounds__(kThreads) quantise_tile(Quantise x) {
 }
 
 template <Float8 format, typename T>
-struct QuantiseElement {
-  Quantise x;
+struct QuantizeElement {
+  Quantize x;
   __device__ void operator()(int64_t i) const {
     const auto code = static_cast<uint8_t>(
         code_of<format>(to_float(static_cast<const T*>(x.x.data)[i]), x.scale->factor));
@@ -174,18 +174,18 @@ struct QuantiseElement {
 };
 
 template <Float8 format, typename T>
-void quantise(Device& device, const Quantise& x) {
+void quantize(Device& device, const Quantize& x) {
   const bool tiles = is_packed({x.x.data, x.y, x.transposed}, {x.width}) &&
                      x.rows % kFloat8Multiple == 0 && x.width % kFloat8Multiple == 0 &&
                      x.rows <= int64_t{65535} * kTile;
   if (tiles) {
     const dim3 grid(static_cast<unsigned>(ceil_div(x.width, kTile)),
                     static_cast<unsigned>(ceil_div(x.rows, kTile)));
-    quantise_tile<format, T><<<grid, kThreads, 0, device.stream()>>>(x);
+    quantize_tile<format, T><<<grid, kThreads, 0, device.stream()>>>(x);
     return check_launch("rounding to 8 bits");
   }
   if (x.maximum != nullptr) raise_maximum(device, x.rows * x.width, x.x, x.maximum);
-  each(device, x.rows * x.width, QuantiseElement<format, T>{x}, "rounding to 8 bits");
+  each(device, x.rows * x.width, QuantizeElement<format, T>{x}, "rounding to 8 bits");
 }
 
 }  // namespace
@@ -203,13 +203,13 @@ void run(Device& device, const DelayedScales& x) {
   each(device, x.count, MoveHistory{x, greatest(x.format) * x.share}, "delayed scales");
 }
 
-void run(Device& device, const Quantise& x) {
+void run(Device& device, const Quantize& x) {
   if (x.rows == 0 || x.width == 0) return;
   with_type(x.x.type, [&]<typename T>(T*) {
     if (x.format == Float8::e4m3) {
-      quantise<Float8::e4m3, T>(device, x);
+      quantize<Float8::e4m3, T>(device, x);
     } else {
-      quantise<Float8::e5m2, T>(device, x);
+      quantize<Float8::e5m2, T>(device, x);
     }
   });
 }

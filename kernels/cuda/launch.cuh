@@ -1,4 +1,4 @@
-// How operations are put on a GPU: types, packs of elements, sums inside a block, launches.
+// Helpers for GPU operations: type dispatch, packs of elements, block sums, launches.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -18,7 +18,7 @@ namespace ferry::kernels::cuda {
 using bf16 = __nv_bfloat16;
 using half = __half;
 
-/// f(a pointer of the element's type).
+/// Calls f with a pointer of the element type.
 template <typename F>
 void with_type(Type type, F&& f) {
   switch (type) {
@@ -30,7 +30,7 @@ void with_type(Type type, F&& f) {
       return f(static_cast<half*>(nullptr));
   }
 }
-/// The same for two types, which are equal or of which one is f32: a model has one 16-bit type.
+/// The same for two types, which are equal or one is f32: a model has one 16-bit type.
 template <typename F>
 void with_types(Type first, Type second, F&& f) {
   with_type(first, [&]<typename A>(A* a) {
@@ -46,7 +46,7 @@ void with_types(Type first, Type second, F&& f) {
   });
 }
 
-/// The elements of an array whose type is known.
+/// The elements of an array of known type.
 template <typename T>
 T* elements(const Array& x) {
   return static_cast<T*>(x.data);
@@ -87,14 +87,14 @@ __device__ inline uint32_t pair(float low, float high, half) {
 }
 
 constexpr float kLog2e = 1.44269504088896340736F;
-/// 2^x with two wrong bits at most; results that would be subnormal are 0.
+/// 2^x with at most two wrong bits; subnormal results become 0.
 __device__ inline float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-/// One element of an array whose type is known only here: parameters, statistics.
+/// An element of an array with a type known at run time: parameters, statistics.
 __device__ inline float element(const ConstArray& x, int64_t i) {
   if (x.type == Type::f32) return static_cast<const float*>(x.data)[i];
   if (x.type == Type::bf16) return to_float(static_cast<const bf16*>(x.data)[i]);
@@ -110,16 +110,16 @@ __device__ inline void set_element(const Array& x, int64_t i, float value) {
   }
 }
 
-/// W neighbours, computed with in fp32.
+/// W neighbouring elements as fp32.
 template <int W>
 struct Pack {
   float v[W];
 };
 
-/// Packs of kPack elements are moved 16 bytes at a time; of 1 where rows do not allow that.
+/// Packs of kPack elements are moved 16 bytes at a time; packs of 1 if rows do not allow that.
 constexpr int kPack = 8;
 
-/// W neighbours as memory has them, which takes fewer registers until they are computed with.
+/// W neighbouring elements as stored, which take fewer registers until they are used.
 template <int W, typename T>
 struct StoredPack {
   static_assert(W == 1 || W * sizeof(T) % 16 == 0);
@@ -158,9 +158,8 @@ __device__ inline Pack<W> load(const T* p) {
   return to_pack(load_stored<W>(p));
 }
 
-/// One store of 16 bytes to p[INDEX] in global memory. A plain assignment may become four of 4,
-/// above all in and behind branches, each of which takes as long on its way to the cache as the one
-/// would.
+/// One store of 16 bytes to p[INDEX] in global memory. A plain assignment may become four stores of
+/// 4 bytes, especially around branches, each of which takes as long as a single one.
 template <int INDEX = 0>
 __device__ inline void store_16_bytes(uint4* p, uint4 x) {
   asm volatile("st.global.v4.b32 [%0 + %5], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)),
@@ -193,8 +192,7 @@ __device__ inline void store(T* p, const Pack<W>& x) {
   }
 }
 
-/// Whether packs of kPack elements can be moved: every start and every distance is a multiple of
-/// them.
+/// Whether packs of kPack elements can be moved: every address and stride is a multiple of them.
 inline bool is_packed(std::initializer_list<const void*> starts,
                       std::initializer_list<int64_t> distances) {
   for (const void* start : starts) {
@@ -206,7 +204,7 @@ inline bool is_packed(std::initializer_list<const void*> starts,
   return true;
 }
 
-/// f(std::integral_constant<int, W>) with the pack that fits.
+/// Calls f(std::integral_constant<int, W>) with the pack size that fits.
 template <typename F>
 void with_pack(bool packed, F&& f) {
   if (packed) {
@@ -216,8 +214,8 @@ void with_pack(bool packed, F&& f) {
   }
 }
 
-/// The sum over the threads of a warp, or over each part of one that has `Lanes` of them, which all
-/// of them get: halves are added to halves.
+/// The sum over the threads of a warp, or of each part of `Lanes` threads, returned to all of them;
+/// adds halves pairwise.
 template <int Lanes = 32, typename Number>
 __device__ inline Number warp_sum(Number x) {
   constexpr unsigned kLanes = 0xffffffffU >> (32 - Lanes);
@@ -232,8 +230,8 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-/// The same over a block, of at most 1024 threads in whole warps. `scratch`: 32 numbers of shared
-/// memory, which may be used again when all threads have passed another barrier.
+/// The same over a block of at most 1024 threads in whole warps. `scratch`: 32 numbers in shared
+/// memory, reusable after another barrier.
 template <typename Number>
 __device__ inline Number block_sum(Number x, Number* scratch) {
   x = warp_sum(x);
@@ -256,8 +254,8 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
 
-/// Lets blocks of a kernel have so many bytes of dynamic shared memory on the current GPU. Of
-/// two threads that start one kernel on one GPU with different numbers, one could fail.
+/// Allows this many bytes of dynamic shared memory for a kernel's blocks on the current GPU. Two
+/// threads that use different sizes for the same kernel and GPU could conflict.
 template <typename Kernel>
 void allow_shared_memory(Kernel* kernel, size_t bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -265,7 +263,7 @@ void allow_shared_memory(Kernel* kernel, size_t bytes) {
         "asking for shared memory");
 }
 
-/// How many blocks of a kernel, with so many bytes of dynamic shared memory, the GPU runs at once.
+/// How many blocks of a kernel with this much dynamic shared memory the GPU runs at once.
 template <typename... Arguments>
 int64_t blocks_at_once(const Device& device, void (*kernel)(Arguments...), unsigned threads,
                        unsigned bytes = 0) {
@@ -276,7 +274,7 @@ int64_t blocks_at_once(const Device& device, void (*kernel)(Arguments...), unsig
   return int64_t{std::max(of_each, 1)} * device.multiprocessors();
 }
 
-/// A grid of at most what runs at once a few times over: its threads go on in strides.
+/// A grid of at most a few times the blocks that run at once, for grid-stride loops.
 inline unsigned grid_of(const Device& device, int64_t blocks) {
   const int64_t most = 16 * static_cast<int64_t>(device.multiprocessors());
   return static_cast<unsigned>(blocks < most ? blocks : most);
@@ -291,7 +289,7 @@ __global__ void each_kernel(int64_t count, F f) {
   }
 }
 
-/// f(i) for all i below `count`, by a thread each. F is a struct with a __device__ operator().
+/// Calls f(i) for all i below `count`, one per thread. F is a struct with a __device__ operator().
 template <typename F>
 void each(Device& device, int64_t count, const F& f, const char* what) {
   if (count <= 0) return;
@@ -300,8 +298,8 @@ void each(Device& device, int64_t count, const F& f, const char* what) {
   check_launch(what);
 }
 
-/// f(start) for packs of W elements that begin at `start`: kPack of them where the arrays allow it,
-/// one by one otherwise and at the end.
+/// Calls f(start) for packs of W elements from `start` on: kPack elements if the arrays allow it,
+/// otherwise, and at the end, single ones.
 template <int W, typename F>
 struct PackAt {
   F f;

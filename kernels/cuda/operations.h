@@ -50,9 +50,9 @@ void run(Device& device, const AdemamixStep& x);
 void run(Device& device, const AbsoluteMaximum& x);
 void run(Device& device, const CurrentScale& x);
 void run(Device& device, const DelayedScales& x);
-void run(Device& device, const Quantise& x);
+void run(Device& device, const Quantize& x);
 
-/// Whether two ranges of bytes, of a multiple of two, are equal. Waits for the answer.
+/// Whether two byte ranges of even size are equal. Waits for the result.
 bool same_bytes(Device& device, const void* a, const void* b, int64_t bytes);
 
 }  // namespace ferry::kernels::cuda

@@ -10,13 +10,13 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-/// beta · moment + (1 - beta) · value, kept and returned.
+/// Stores and returns beta · moment + (1 - beta) · value.
 __device__ float average(float& moment, float beta, float rest, float value) {
   moment = beta * moment + rest * value;
   return moment;
 }
 
-/// Elements of a type that is known only here, the same for all threads.
+/// Elements of a type known at run time, uniform over threads.
 template <int W>
 __device__ Pack<W> load_any(const Array& x, int64_t i) {
   if (x.type == Type::f32) return load<W>(static_cast<const float*>(x.data) + i);
@@ -30,8 +30,8 @@ __device__ void store_any(const Array& x, int64_t i, const Pack<W>& value) {
   store<W>(static_cast<half*>(x.data) + i, value);
 }
 
-// Each rule of an optimizer has what is the same for all runs of a step, and a Run of what is not;
-// at(run, i, gradient, parameter) changes parameters, and the states, from number i on.
+// Each optimizer's rule has the values common to all runs of a step, and a Run with the others;
+// at(run, i, gradient, parameter) updates parameters and states from index i on.
 
 struct Adam {
   float beta1, rest1, beta2, rest2, root, epsilon;
@@ -75,7 +75,8 @@ struct Sgd {
   }
 };
 
-// The fast moment and the second one are corrected, the slow one is not; weight decay is decoupled.
+// Bias correction applies to the fast and the second moment, not to the slow one; weight decay is
+// decoupled.
 struct Ademamix {
   float beta1, rest1, beta2, rest2, beta3, rest3, correction, root, epsilon, alpha;
   struct Run {
@@ -112,7 +113,7 @@ struct Clip {
   }
 };
 
-/// 16-bit words, moved as packs of elements are.
+/// 16-bit words, moved like packs of elements.
 template <int W>
 struct Words {
   uint16_t v[W];
@@ -150,7 +151,7 @@ __device__ Pack<W> load_scaled(const T* x, int64_t i, float factor) {
   return y;
 }
 
-/// A run of parameters whose halves are a bf16 copy and a remainder, as kernels/optimizer.h says.
+/// A run of parameters stored as a bf16 copy and a remainder (kernels/optimizer.h).
 template <typename T, typename R>
 struct SplitRun {
   using Rule = R;
@@ -198,13 +199,12 @@ struct WholeRun {
   }
 };
 
-/// What one launch steps: as many runs as fit into half of the 32 KB that kernels take as
-/// arguments.
+/// The runs of one launch: as many as fit into half of the 32 KB of kernel arguments.
 template <typename Run>
 struct Launch {
   typename Run::Rule rule;
   const float *gradient_scale, *is_skipped;  // on the device; null: 1 and 0
-  int size = 0;                              // runs that are there
+  int size = 0;                              // number of runs
   unsigned blocks = 0;
   struct Part {
     Run run;
@@ -216,14 +216,14 @@ struct Launch {
   Part parts[kMost];
 };
 
-/// Few enough for the blocks of a run to come out even, and enough to be worth finding the run.
+/// Small enough to balance the blocks of a run, large enough to amortize finding the run.
 constexpr int64_t kElementsOfBlock = 4 * kThreads * kPack;
 
 template <typename Run>
 __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant__ Launch<Run> x) {
   if (x.is_skipped && *x.is_skipped != 0) return;
   const float factor = x.gradient_scale ? *x.gradient_scale : 1.0F;
-  int own = 0, end = x.size;  // own: the last part whose first block is not behind this one
+  int own = 0, end = x.size;  // own: the last part whose first block is not after this one
   while (end - own > 1) {
     const int middle = (own + end) / 2;
     (x.parts[middle].first_block <= blockIdx.x ? own : end) = middle;
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant
   const auto& part = x.parts[own];
   const int64_t first = int64_t{blockIdx.x - part.first_block} * kElementsOfBlock;
   const int64_t last = min(first + kElementsOfBlock, part.count);
-  const int64_t singles = part.packed ? last - last % kPack : first;  // from there to the last one
+  const int64_t singles = part.packed ? last - last % kPack : first;  // from there to the end
   for (int64_t i = first + threadIdx.x * kPack; i < singles; i += kThreads * kPack) {
     part.run.template at<kPack>(x.rule, factor, i);
   }
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant
   }
 }
 
-/// run_of(run) is what a kernel takes of each of the runs, which are alike.
+/// run_of(run) makes the kernel's view of a run; all runs are of one kind.
 template <typename Rule, typename RunOf>
 void launch(Device& device, const StepInput& step, std::span<const ParameterRun> runs,
             const Rule& rule, const RunOf& run_of) {
@@ -274,7 +274,7 @@ bool are_alike(const ParameterRun& a, const ParameterRun& b) {
          (a.remainder == nullptr) == (b.remainder == nullptr);
 }
 
-/// own_of(run) is the Run of the rule's.
+/// own_of(run) makes the rule's Run.
 template <typename Rule, typename OwnOf>
 void take_step(Device& device, const StepInput& step, const Rule& rule, const OwnOf& own_of) {
   for (std::span<const ParameterRun> rest = step.runs; !rest.empty();) {

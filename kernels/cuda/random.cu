@@ -1,4 +1,4 @@
-// Random numbers by address (kernels/random.h), and what is dropped by them; gates of rows.
+// Stateless random numbers (kernels/random.h), dropout, and gates of rows.
 #include "kernels/cuda/activation_functions.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/operations.h"

@@ -14,10 +14,10 @@ __device__ T* head_of(const Rotary& x, Index token, Index head) {
          head % per_group * x.head_stride;
 }
 
-/// Turns the pairs (i, i + half): (a, b) becomes (a·cos - b·sin, b·cos + a·sin).
-/// Index: what elements are counted with, 32 bits where they suffice, as divisions are dear.
+/// Rotates the pairs (i, i + half): (a, b) becomes (a·cos - b·sin, b·cos + a·sin). Index: the index
+/// type, 32 bits if sufficient, because divisions are expensive.
 template <typename T, typename Index>
-struct TurnHalves {
+struct RotateHalves {
   Rotary x;
   Index half, heads, tokens_per_position;
   template <int W>
@@ -43,8 +43,8 @@ struct TurnHalves {
 
 constexpr int kWarps = 4;
 
-/// Pairs of neighbours (2i, 2i + 1) that become (i, i + half), or the way back: a warp takes a
-/// head, which it reads whole before it writes.
+/// Neighbouring pairs (2i, 2i + 1) that become (i, i + half), or the inverse: a warp processes a
+/// head, which it reads completely before it writes.
 template <typename T>
 __global__ void turn_pairs(Rotary x, int64_t half) {
   extern __shared__ float shared[];
@@ -80,16 +80,16 @@ void run(Device& device, const Rotary& x) {
     } else {
       const bool packed = is_packed({x.x.data, x.cosine, x.sine},
                                     {half, x.token_stride, x.group_stride, x.head_stride});
-      const auto turn = [&]<typename Index>(Index) {
+      const auto rotate = [&]<typename Index>(Index) {
         each_pack(device, heads * half, packed,
-                  TurnHalves<T, Index>{x, static_cast<Index>(half), static_cast<Index>(x.heads),
-                                       static_cast<Index>(x.tokens_per_position)},
+                  RotateHalves<T, Index>{x, static_cast<Index>(half), static_cast<Index>(x.heads),
+                                         static_cast<Index>(x.tokens_per_position)},
                   "rotation");
       };
       if (heads * half < int64_t{1} << 31) {
-        turn(int32_t{});
+        rotate(int32_t{});
       } else {
-        turn(int64_t{});
+        rotate(int64_t{});
       }
     }
   });

@@ -1,4 +1,4 @@
-// Rows of tables: embeddings, and tokens on their way to experts and back.
+// Rows of tables: embeddings, and tokens moved to experts and back.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/launch.cuh"
@@ -30,7 +30,7 @@ struct LookUp {
   }
 };
 
-/// What the ids are sorted by: rows that are another rank's come last.
+/// Sort keys of ids: rows of other ranks come last.
 struct RowKeys {
   const int32_t* ids;
   int64_t first, rows;
@@ -42,20 +42,21 @@ struct RowKeys {
   }
 };
 
-// Gradients of an embedding's rows: tokens are sorted by row, and each part of so many of them has
-// its sums from one block of threads. In real text a few rows have a great share of all tokens, and
-// go on through many parts: what each of these has is added up afterwards, in their order.
+// Gradients of an embedding's rows: tokens are sorted by row, and each block sums a part of this
+// many tokens. In real text a few rows have a large share of all tokens and span many parts, whose
+// sums are added afterwards, in order.
 constexpr int kTokensOfPart = 64;
 constexpr int kThreadsOfPart = 128;
 
-/// A block for each part and strip of columns, W to a thread. `open`: [parts, 2, width], the sums
-/// of the row that goes on from the part before, and of the one that begins in this part and goes
-/// on behind it; of a part without such a row there is anything.
+/// One block per part and strip of columns, W per thread. `open`: [parts, 2, width], the sums of
+/// the row continued from the previous part, and of the row continued in the next part; undefined
+/// if there is no such row.
 template <int W, typename T, typename D>
 __global__ void add_rows(int64_t count, int64_t width, int32_t rows, const int32_t* keys,
                          const int32_t* numbers, const T* dy, D* dtable, float* open) {
-  constexpr int kTogether = W > 1 ? 4 : 8;  // tokens whose gradients are read together
-  __shared__ int32_t key[kTokensOfPart + 2], number[kTokensOfPart];  // a key before, and one behind
+  constexpr int kTogether = W > 1 ? 4 : 8;  // tokens whose gradients are loaded at once
+  __shared__ int32_t key[kTokensOfPart + 2],
+      number[kTokensOfPart];  // and the keys before and after
   const int64_t begin = int64_t{blockIdx.x} * kTokensOfPart;
   const int tokens = static_cast<int>(min(int64_t{kTokensOfPart}, count - begin));
   for (int i = threadIdx.x; i < tokens + 2; i += blockDim.x) {
@@ -102,17 +103,17 @@ __global__ void add_rows(int64_t count, int64_t width, int32_t rows, const int32
   }
 }
 
-/// A block for each part and strip of columns: where a row begins in the part and goes on behind
-/// it, it is what all its parts have.
+/// One block per part and strip of columns: sums all parts of a row that starts in this part and
+/// continues in the next.
 template <typename D>
 __global__ void add_open_rows(int64_t count, int64_t width, int32_t rows, const int32_t* keys,
                               const float* open, D* dtable) {
-  constexpr int kTogether = 32;  // parts whose sums are read together
+  constexpr int kTogether = 32;  // parts whose sums are loaded at once
   const int64_t begin = int64_t{blockIdx.x} * kTokensOfPart, end = begin + kTokensOfPart;
   if (end >= count) return;
   const int32_t row = keys[end - 1];
   if (row >= rows || keys[end] != row || (begin > 0 && keys[begin - 1] == row)) return;
-  int64_t last = int64_t{blockIdx.x} + 1;  // of the parts that begin with the row; keys are sorted
+  int64_t last = int64_t{blockIdx.x} + 1;  // of the parts that start with the row; keys are sorted
   for (int64_t behind = (count - 1) / kTokensOfPart + 1; behind - last > 1;) {
     const int64_t middle = (last + behind) / 2;
     (keys[middle * kTokensOfPart] == row ? last : behind) = middle;
@@ -135,7 +136,7 @@ __global__ void add_open_rows(int64_t count, int64_t width, int32_t rows, const 
   dtable[row * width + column] = from_float<D>(sum);
 }
 
-/// A warp copies a row, so that nothing is divided for each element.
+/// A warp copies a row, which avoids a division per element.
 template <int W, typename T, typename Y>
 __global__ void gather(int64_t rows, int64_t width, const int32_t* index, int32_t divisor,
                        const T* x, Y* y) {
@@ -148,7 +149,7 @@ __global__ void gather(int64_t rows, int64_t width, const int32_t* index, int32_
     store<W>(to + i, load<W>(from + i));
 }
 
-/// A warp copies a row to all places that it goes to.
+/// A warp copies a row to all its destinations.
 template <int W, typename T, typename Y>
 __global__ void scatter(int64_t rows, int64_t width, const int32_t* row_of, int64_t places,
                         const T* x, Y* y) {

@@ -1,4 +1,4 @@
-// Pairs of a key and a number, ordered by key and, where keys are equal, as they were.
+// Stable sort of pairs of a key and a number by key.
 #pragma once
 
 #include <bit>
@@ -14,8 +14,8 @@ struct Sorted {
   float* more;
 };
 
-/// fill(keys, numbers) queues what sets `count` of both; keys are below `limit`. The result lies in
-/// the device's workspace, and `more` floats beside it.
+/// fill(keys, numbers) queues an operation that sets `count` of both; keys are below `limit`. The
+/// result is in the device's workspace, followed by `more` floats.
 template <typename Fill>
 Sorted sort_pairs(Device& device, int64_t count, int64_t limit, const Fill& fill,
                   int64_t more = 0) {

@@ -1,5 +1,5 @@
-// Sums whose order follows from sizes alone, and those of all elements of an array from whether
-// packs of them can be moved, too, so that they have the same bits on every run.
+// Sums whose order depends only on sizes and, for sums over whole arrays, on whether packs can be
+// used, so that they have the same bits on every run.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -38,7 +38,7 @@ static __global__ void add_parts(int64_t count, const double* parts, double fact
   if (threadIdx.x == 0) *sum += factor * own;
 }
 
-/// *sum += factor · the sum of `count` elements, of which f.at<W>(i) gives W from i on.
+/// *sum += factor · the sum of `count` elements; f.at<W>(i) returns W of them from i on.
 template <int W, typename F>
 void add_sum_of_packs(Device& device, int64_t count, double factor, double* sum, const F& f) {
   if (count == 0) return;
@@ -65,8 +65,8 @@ void add_sum(Device& device, int64_t count, double factor, double* sum, const F&
   add_sum_of_packs<1>(device, count, factor, sum, OneByOne<F>{f});
 }
 
-// Sums of columns. A block takes a strip of columns and some rows: each warp adds up every eighth
-// row, the warps' sums are added in shared memory, and the blocks' in a second kernel.
+// Sums of columns. A block takes a strip of columns and some rows: each warp sums every eighth row,
+// the warps' sums are added in shared memory, and the blocks' in a second kernel.
 constexpr int kStripWarps = 8;
 
 /// parts[block of rows][column] = the sum of f.at<W>(row, column) over the block's rows.
@@ -104,8 +104,8 @@ struct PartsOfColumns {
   Gradient sum;
 };
 
-/// sum[column] = or += the parts of all blocks, of one or of two arrays: each of many warps adds up
-/// some of them, so that many are on their way from memory at once.
+/// sum[column] = or += the parts of all blocks, of one or two arrays; many warps each add some of
+/// them, so that many loads are in flight.
 constexpr int kPartWarps = 32;
 static __global__ void add_columns_parts(int64_t blocks, int64_t width, PartsOfColumns first,
                                          PartsOfColumns second) {
@@ -138,7 +138,7 @@ inline void add_parts_of_columns(Device& device, int64_t blocks, int64_t width,
   add_columns_parts<<<grid, 32 * kPartWarps, 0, device.stream()>>>(blocks, width, first, second);
 }
 
-/// sum[j] = or += the sum of f.at<W>(row, j) over the rows; f is asked once for each place.
+/// sum[j] = or += the sum of f.at<W>(row, j) over the rows; calls f once for each element.
 template <typename F>
 void add_columns(Device& device, int64_t rows, int64_t width, bool packed, const Gradient& sum,
                  const F& f) {

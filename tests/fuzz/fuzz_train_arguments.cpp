@@ -150,7 +150,7 @@ void check_complete(TrainArguments& arguments) {
   const std::string banner = arguments_banner(arguments);
   complete_arguments(arguments, Launch(), notes);
   if (arguments_banner(arguments) != banner) finding("a second completion changes arguments");
-  settle_vocabulary(arguments, 250);
+  complete_vocabulary(arguments, 250);
   Draft draft;
   const LoadedValue saved = [&] {
     const Value root = write_namespace(arguments, {}, draft);

@@ -27,7 +27,7 @@ std::vector<uint8_t> rounded_on(Kernels& kernels, const Numbers& x, int64_t rows
                                 float factor) {
   const OnDevice<uint8_t> y(kernels, std::vector<uint8_t>(x.size(), 0xAA));
   const Scales scale(kernels, {scale_by(factor)});
-  kernels.run(Quantise{.rows = rows,
+  kernels.run(Quantize{.rows = rows,
                        .width = static_cast<int64_t>(x.size()) / rows,
                        .format = format,
                        .x = x,
@@ -84,7 +84,7 @@ TEST(Float8, TransposesAndFindsTheMaximumOnTheWay) {
       const OnDevice<uint8_t> alone(kernels, std::vector<uint8_t>(count));
       const OnDevice<float> maximum(kernels, {0.25F, 1e9F});
       const Scales scale(kernels, {scale_by(31)});
-      Quantise both{.rows = rows,
+      Quantize both{.rows = rows,
                     .width = width,
                     .format = Float8::e5m2,
                     .x = x,

@@ -108,7 +108,7 @@ TEST(Gpt2, AVocabularyWithoutTokensIsDamage) {
 
 TEST(Gpt2, AVocabularyThatIsNoJsonIsToldWithoutTheParsersName) {
   const std::string problem = problem_of_vocabulary("{\"a\": 0");
-  EXPECT_THAT(problem, testing::HasSubstr("bad.json is no JSON: parse error at line 1"));
+  EXPECT_THAT(problem, testing::HasSubstr("bad.json is not JSON: parse error at line 1"));
   EXPECT_THAT(problem, testing::Not(testing::HasSubstr("json.exception")));
 }
 

@@ -184,21 +184,21 @@ TEST_F(SentencePieceModels, AddUpInFloat) {
 }
 
 TEST_F(SentencePieceModels, ThatAreDamagedAreTold) {
-  EXPECT_THAT(problem(""), HasSubstr("is no SentencePiece model"));
+  EXPECT_THAT(problem(""), HasSubstr("not a SentencePiece model"));
   EXPECT_THAT(problem("\x0a\x7f"), HasSubstr("reaches over the end"));
   EXPECT_THAT(problem("\x0f"), HasSubstr("wire type 7"));
   EXPECT_THAT(problem(std::string(11, '\xff')), HasSubstr("longer than ten bytes"));
-  EXPECT_THAT(problem(piece("a", 0)), HasSubstr("no piece is for what is unknown"));
+  EXPECT_THAT(problem(piece("a", 0)), HasSubstr("there is no piece of type unknown"));
   EXPECT_THAT(problem(kStart + piece("a", 0) + piece("a", 0)), HasSubstr("same as piece 3"));
   EXPECT_THAT(problem(kStart + piece("", 0)), HasSubstr("is empty"));
-  EXPECT_THAT(problem(kStart + piece("\xff", 0)), HasSubstr("no UTF-8"));
+  EXPECT_THAT(problem(kStart + piece("\xff", 0)), HasSubstr("not UTF-8"));
   EXPECT_THAT(problem(kStart + piece(std::string(1, '\0'), 0)), HasSubstr("zero byte"));
   EXPECT_THAT(problem(kStart + piece("a", std::nanf(""))), HasSubstr("finite"));
   EXPECT_THAT(problem(kStart + piece("b", 0, kUnknown)), HasSubstr("both"));
   EXPECT_THAT(problem(kStart + trainer(5)), HasSubstr("type 5"));
   EXPECT_THAT(problem(kStart + piece(std::string(8000, 'a'), 0)), HasSubstr("8000 bytes"));
   for (const std::string& map : {std::string("abc"), std::string("\x04\0\0\0abcdefg", 11)}) {
-    EXPECT_THAT(problem(kStart + text_field(3, text_field(2, map))), HasSubstr("characters' map"));
+    EXPECT_THAT(problem(kStart + text_field(3, text_field(2, map))), HasSubstr("character map"));
   }
 }
 

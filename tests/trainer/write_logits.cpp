@@ -53,7 +53,7 @@ void write(const char* tokens_path, const char* out, const std::vector<std::stri
   adopt_source_arguments(files, words, arguments, notes);
   complete_arguments(arguments, Launch{}, notes);
   adopt_tokenizer(*files, arguments);
-  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
+  complete_vocabulary(arguments, arguments.vocab_size.value_or(0));
   const auto group = thread_groups(1).front();
   const auto links = thread_links({group}).front();
   const auto source = open_source(files, arguments, *group);

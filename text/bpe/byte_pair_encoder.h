@@ -1,4 +1,4 @@
-// Byte-pair encoding over bytes: what GPT-2, Llama 3, Qwen, DeepSeek, Tekken and tiktoken share.
+// Byte-pair encoding over bytes, as used by GPT-2, Llama 3, Qwen, DeepSeek, Tekken and tiktoken.
 // Source: Sennrich, Haddow, Birch 2016 (arXiv:1508.07909); Radford et al. 2019 (bytes).
 #pragma once
 
@@ -17,16 +17,16 @@
 
 namespace ferry {
 
-// The ids of pieces that came lately: few pieces make most of a text.
+// A cache of the ids of recent pieces: few pieces make up most of a text.
 
-/// A table of fixed size, whose entries give way to newer ones. Not for several threads at once.
+/// A table of fixed size, whose entries are replaced by newer ones. Not thread-safe.
 class PieceCache {
  public:
-  static constexpr size_t kLongest = 30;  // bytes of a piece that is kept
+  static constexpr size_t kLongest = 30;  // maximum bytes of a cached piece
 
   PieceCache() : entries_(kEntries) {}
 
-  /// Appends the ids of a piece that is kept. `hash` is the piece's.
+  /// Appends the ids of a cached piece; returns false if it is not cached. `hash` is the piece's.
   bool append(std::string_view piece, uint64_t hash, std::vector<int32_t>& ids) const {
     const Entry& entry = entries_[hash >> (64 - kBits)];
     if (entry.bytes != piece.size() || std::memcmp(entry.piece, piece.data(), piece.size()) != 0) {
@@ -37,7 +37,7 @@ class PieceCache {
     std::memcpy(ids.data() + before, entry.ids, entry.count * sizeof(int32_t));
     return true;
   }
-  /// Keeps the ids of a piece of 1 to kLongest bytes, where there are not too many.
+  /// Caches the ids of a piece of 1 to kLongest bytes, unless there are too many.
   void keep(std::string_view piece, uint64_t hash, std::span<const int32_t> ids) {
     if (ids.size() > kIds) return;
     Entry& entry = entries_[hash >> (64 - kBits)];
@@ -61,13 +61,13 @@ class PieceCache {
 struct BytePairs {
   MergeTable merges{0};
   bool one_pair = true;  // Merger::merge()
-  /// Of each byte; -1 where it has none: such bytes become `unknown`, or nothing without one.
+  /// The symbol of each byte; -1 if it has none: such bytes become `unknown`, or are dropped.
   std::array<int32_t, 256> byte_symbols{};
   std::optional<int32_t> unknown;
-  bool fuse_unknown = false;  // several in a row are one
-  /// Of each symbol; empty where symbols are ids.
+  bool fuse_unknown = false;  // several in a row become one
+  /// The id of each symbol; empty if symbols are ids.
   std::vector<int32_t> ids;
-  /// Pieces that stand in it are one token without merging.
+  /// Pieces in this vocabulary are one token, without merging.
   const Vocabulary* whole = nullptr;
 };
 
@@ -75,7 +75,7 @@ class BytePairEncoder {
  public:
   explicit BytePairEncoder(BytePairs pairs) : pairs_(std::move(pairs)) {}
 
-  /// What one thread needs.
+  /// Per-thread state.
   struct State {
     Merger merger;
     PieceCache cache;
@@ -99,7 +99,7 @@ class BytePairEncoder {
   BytePairs pairs_;
 };
 
-/// States that threads take and give back.
+/// A pool of per-thread states.
 template <typename State>
 class StatePool {
  public:

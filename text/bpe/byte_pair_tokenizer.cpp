@@ -7,10 +7,8 @@ namespace ferry {
 
 std::string_view well_formed(std::string_view text, std::string& room) {
   if (text.size() > INT32_MAX) {
-    fail(ErrorKind::invalid,
-         "a text of {} bytes is longer than the {} that a tokenizer takes at "
-         "once; divide it",
-         text.size(), INT32_MAX);
+    fail(ErrorKind::invalid, "a text of {} bytes exceeds the maximum of {}; split it", text.size(),
+         INT32_MAX);
   }
   if (unicode::well_formed_prefix(text) == text.size()) return text;
   room = unicode::replaced_malformed(text);
@@ -36,7 +34,7 @@ void BytePairTokenizer::encode(std::string_view text, std::vector<int32_t>& ids)
     const Match match = splitter_->find(text, at);
     encoder_.encode(text.substr(match.begin, match.end - match.begin), *state, ids);
     at = match.end;
-    if (match.begin == match.end && at < text.size()) {  // an empty one, with another behind it
+    if (match.begin == match.end && at < text.size()) {  // an empty match followed by another
       at += unicode::character_at(text.data() + at).bytes;
     }
   }

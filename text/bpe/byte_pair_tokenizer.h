@@ -1,4 +1,4 @@
-// Byte-pair encoding of the pieces that one pattern gives: GPT-2's tokenizer and tiktoken's.
+// Byte-pair encoding of pieces split by one pattern: GPT-2's tokenizer and tiktoken's.
 #pragma once
 
 #include "text/bpe/byte_pair_encoder.h"
@@ -8,7 +8,7 @@
 namespace ferry {
 
 struct BytePairParts {
-  BytePairs pairs;  // `whole`, where it is set, is replaced by the vocabulary below
+  BytePairs pairs;  // `whole`, if set, is replaced by the vocabulary below
   std::unique_ptr<const Vocabulary> vocabulary;  // of bytes
   std::unique_ptr<const Splitter> splitter;
   std::optional<int32_t> end_of_document;
@@ -36,7 +36,8 @@ class BytePairTokenizer : public TextTokenizer {
   mutable StatePool<BytePairEncoder::State> states_;
 };
 
-/// The text, or its well-formed form in `room`. invalid for one of 2^31 bytes or more.
+/// The text or, if it is not valid UTF-8, its repaired form in `room`. invalid for 2^31 bytes or
+/// more.
 std::string_view well_formed(std::string_view text, std::string& room);
 
 }  // namespace ferry

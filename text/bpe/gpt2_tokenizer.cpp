@@ -14,17 +14,18 @@ namespace {
 
 constexpr uint64_t kLargestMerges = uint64_t{256} << 20;  // bytes
 
-// The tokens of vocab.json, as it writes them.
+// The tokens of vocab.json, in its notation.
 Vocabulary read_gpt2_vocabulary(const FileSystem& file_system, const std::string& path) {
   const nlohmann::json json = read_json(file_system, path);
-  if (!json.is_object()) fail(ErrorKind::corrupt, "{} is no object of tokens and their ids", path);
+  if (!json.is_object())
+    fail(ErrorKind::corrupt, "{} is not an object of tokens and their ids", path);
   Vocabulary vocabulary;
   for (const auto& [token, id] : json.items()) vocabulary.insert(token, token_id(id, path, token));
   return vocabulary;
 }
 
-// Symbols are texts that merges and the vocabulary have, in the order in which they came up: a text
-// that the vocabulary lacks has the id 0, as in Megatron-LM.
+// Symbols are the texts in merges and the vocabulary, in order of first occurrence; a text that the
+// vocabulary lacks has the id 0, as in Megatron-LM.
 class Gpt2Symbols {
  public:
   explicit Gpt2Symbols(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
@@ -44,7 +45,7 @@ class Gpt2Symbols {
   std::vector<int32_t> ids_;
 };
 
-// The first line is a comment, and what follows the last newline is none, whatever they hold.
+// The first line is a comment, and whatever follows the last newline is ignored.
 void read_gpt2_merges(const FileSystem& file_system, const std::string& path, Gpt2Symbols& symbols,
                       BytePairs& pairs) {
   const std::string text = read_file(file_system, path, kLargestMerges);
@@ -60,7 +61,7 @@ void read_gpt2_merges(const FileSystem& file_system, const std::string& path, Gp
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || space == 0 || space + 1 == line.size() ||
         line.find(' ', space + 1) != std::string_view::npos) {
-      fail(ErrorKind::corrupt, "{}: line {} has not two texts with a space between: '{}'", path,
+      fail(ErrorKind::corrupt, "{}: line {} is not two texts separated by a space: '{}'", path,
            rank + 2, line.substr(0, 80));
     }
     const int32_t left = symbols.of(line.substr(0, space));

@@ -31,7 +31,7 @@ bool MergeTable::symbols_have_one_pair() const {
 
 namespace {
 
-constexpr size_t kFew = 32;  // symbols that are searched through sooner than queued
+constexpr size_t kFew = 32;  // symbols for which a search is faster than a queue
 constexpr int32_t kGone = -1;
 constexpr uint32_t kNoLink = UINT32_MAX;
 

@@ -8,20 +8,20 @@
 
 namespace ferry {
 
-// Which two neighbours become one, and how soon: what byte-pair encoding learnt.
+// The merges of byte-pair encoding and their ranks.
 
 struct Merge {
   uint64_t pair;   // left symbol << 32 | right symbol
-  int32_t rank;    // the lowest goes first
-  int32_t symbol;  // that the two become
+  int32_t rank;    // the lowest is merged first
+  int32_t symbol;  // the merged symbol
 };
 
 class MergeTable {
  public:
   explicit MergeTable(size_t merges);
-  /// A pair that is there keeps its first symbol and gets the new rank.
+  /// A duplicate pair keeps its first symbol and gets the new rank.
   void insert(int32_t left, int32_t right, int32_t rank, int32_t symbol);
-  /// Nothing where the two do not merge.
+  /// Null if the two do not merge.
   const Merge* find(int32_t left, int32_t right) const {
     const uint64_t pair = key(left, right);
     for (size_t at = place(pair);; at = (at + 1) & mask_) {
@@ -29,8 +29,8 @@ class MergeTable {
       if (merges_[at].pair == kNone) return nullptr;
     }
   }
-  /// Whether every symbol comes from one pair alone, so that the order of merges follows from the
-  /// pairs that stand beside each other.
+  /// Whether every symbol results from only one pair, so that the order of merges follows from
+  /// adjacent pairs.
   bool symbols_have_one_pair() const;
 
  private:
@@ -47,17 +47,17 @@ class MergeTable {
   int shift_ = 0;
 };
 
-/// Not for several threads at once.
+/// Not thread-safe.
 class Merger {
  public:
-  /// Merges `symbols` in place. Of pairs of the same rank the leftmost goes first. Takes n log n
-  /// steps. `one_pair` is the table's symbols_have_one_pair(), or true where ranks follow from
-  /// symbols. Else a pair whose symbols changed while it waited, but not what comes of it, keeps
-  /// the rank that it had, as Hugging Face's tokenizers do it (models/bpe/word.rs, merge_all).
+  /// Merges `symbols` in place. Among pairs of equal rank the leftmost is merged first. O(n log n).
+  /// `one_pair` is the table's symbols_have_one_pair(), or true if ranks follow from symbols.
+  /// Otherwise a queued pair whose symbols have changed, but whose result has not, keeps its rank,
+  /// as in Hugging Face's tokenizers (models/bpe/word.rs, merge_all).
   void merge(const MergeTable& table, bool one_pair, std::vector<int32_t>& symbols);
 
-  /// The same, where ranks follow from symbols. `seen` gets each pair of the table when its two
-  /// come to stand beside each other, also where others go first.
+  /// The same if ranks follow from symbols. Calls `seen` for each pair of the table when its two
+  /// symbols become adjacent, even if others are merged first.
   using Seen = std::function<void(const Merge&)>;
   void merge(const MergeTable& table, std::vector<int32_t>& symbols, const Seen& seen) {
     merge_queued(table, symbols, &seen);
@@ -70,7 +70,7 @@ class Merger {
     int32_t symbol;
   };
   struct Link {
-    int32_t symbol;  // kGone when merged into its left neighbour
+    int32_t symbol;  // kGone if merged into its left neighbour
     uint32_t previous, next;
   };
   struct Later {

@@ -32,8 +32,8 @@ void read_rank_line(std::string_view line, int64_t number, const std::string& pa
          line.substr(0, 80));
   }
   if (vocabulary.find(*token) != Vocabulary::kNone || !vocabulary.token(rank).empty()) {
-    fail(ErrorKind::corrupt, "{}: line {} has a token or a rank that stood before: '{}'", path,
-         number, line.substr(0, 80));
+    fail(ErrorKind::corrupt, "{}: line {} repeats a token or a rank: '{}'", path, number,
+         line.substr(0, 80));
   }
   vocabulary.insert(*token, rank);
 }
@@ -47,7 +47,7 @@ BytePairs byte_pairs_by_rank(const Vocabulary& vocabulary, const std::string& pa
     pairs.byte_symbols[byte] = vocabulary.find({&character, 1});
     if (pairs.byte_symbols[byte] == Vocabulary::kNone) {
       fail(ErrorKind::corrupt,
-           "{}: the byte 0x{:02x} has no token, so not every text could be said", path, byte);
+           "{}: the byte 0x{:02x} has no token, so not every text can be encoded", path, byte);
     }
   }
   struct Pair {

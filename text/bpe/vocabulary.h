@@ -1,4 +1,4 @@
-// The tokens of a vocabulary by their ids, and the other way round.
+// A vocabulary: tokens by id, and ids by token.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace ferry {
 
-// The printable characters that GPT-2's files write for bytes.
+// GPT-2's printable characters for bytes.
 // Source: openai/gpt-2, src/encoder.py, bytes_to_unicode().
 
 /// Each byte as its character.
 std::string to_byte_level(std::string_view bytes);
 
-/// The bytes of such characters; nothing where one of `text` is none.
+/// The bytes of such characters; empty if `text` has another character.
 std::optional<std::string> from_byte_level(std::string_view text);
 
-/// Of bytes; the same on every machine, not for hostile ones that look for collisions.
+/// A hash of bytes, the same on every machine; not resistant to deliberate collisions.
 inline uint64_t hash_of_piece(std::string_view piece) {
   const auto mixed = [](uint64_t a, uint64_t b) {
     const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
@@ -43,15 +43,15 @@ class Vocabulary {
  public:
   static constexpr int32_t kNone = -1;
 
-  /// A token that is there keeps its id, and gets another text where it had one.
+  /// A known token keeps its id; an id that had a token gets the new text.
   void insert(std::string_view token, int32_t id);
   int32_t find(std::string_view token) const;
-  /// Empty for ids that no token has.
+  /// Empty for unused ids.
   std::string_view token(int32_t id) const {
     return id >= 0 && static_cast<size_t>(id) < tokens_.size() ? tokens_[static_cast<size_t>(id)]
                                                                : std::string_view();
   }
-  /// One more than the greatest id.
+  /// One more than the largest id.
   int32_t end() const { return static_cast<int32_t>(tokens_.size()); }
   size_t size() const { return count_; }
 

@@ -103,9 +103,7 @@ void read_template(const JsonMembers& members, const std::string& path, AroundTe
         JsonMembers(piece, path, "post_processor.single").member("SpecialToken").text("id");
     if (!special.contains(name)) {
       fail(ErrorKind::corrupt,
-           "{}: post_processor.special_tokens lacks '{}', which its template "
-           "names",
-           path, name);
+           "{}: post_processor.special_tokens lacks '{}', which the template uses", path, name);
     }
     const JsonMembers token(special[name], path, "post_processor.special_tokens");
     for (const nlohmann::json& id : token.array("ids")) {

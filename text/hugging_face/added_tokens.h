@@ -1,4 +1,4 @@
-// Tokens that are found in the text before anything else is done with it.
+// Tokens that are matched in the text before anything else.
 // Source: huggingface/tokenizers, tokenizers/src/tokenizer/added_vocabulary.rs.
 #pragma once
 
@@ -16,16 +16,16 @@ struct AddedToken {
   std::string content;
   int32_t id = 0;
   bool single_word = false, strip_left = false, strip_right = false;
-  bool normalized = false;  // looked for in normalized text, and normalized itself
+  bool normalized = false;  // matched in normalized text, and normalized itself
   bool special = false;
 };
 
-/// Looks for all at once: the leftmost, and of those the longest.
+/// Finds the leftmost of all tokens, and the longest among those.
 class AddedTokens {
  public:
   void insert(AddedToken token);
   bool empty() const { return tokens_.empty(); }
-  /// Calls between(begin, end) and found(id) in the text's order.
+  /// Calls between(begin, end) and found(id) in text order.
   void divide(std::string_view text, const std::function<void(size_t, size_t)>& between,
               const std::function<void(int32_t)>& found) const;
 
@@ -34,16 +34,16 @@ class AddedTokens {
   bool stands_alone(std::string_view text, size_t begin, size_t end) const;
 
   std::vector<AddedToken> tokens_;
-  std::array<std::vector<uint32_t>, 256> by_first_byte_;  // the longest first
+  std::array<std::vector<uint32_t>, 256> by_first_byte_;  // longest first
 };
 
-// The ids that tokenizer.json's post-processor puts around a text.
+// The ids that tokenizer.json's post-processor adds before and after a text.
 
 struct AroundText {
   std::vector<int32_t> before, after;
 };
 
-/// Of the member `post_processor`. corrupt and unsupported name `path`.
+/// Reads the member `post_processor`. corrupt and unsupported name `path`.
 AroundText read_post_processor(const nlohmann::json& post_processor, const std::string& path);
 
 }  // namespace ferry

@@ -17,13 +17,13 @@ struct BpeParts {
   Vocabulary vocabulary;
   MergeTable merges{0};
   bool one_pair = true;
-  std::string unknown_token;  // empty: characters without a token vanish
+  std::string unknown_token;  // empty: characters without a token are dropped
   std::string prefix, suffix;
   bool fuse_unknown = false, byte_fallback = false, ignore_merges = false;
   std::string path;
 };
 
-// Over characters, with all that BPE of tokenizer.json knows.
+// BPE over characters, with all options of tokenizer.json.
 class CharacterBpe final : public PieceModel {
  public:
   CharacterBpe(BpeParts parts, bool byte_level)
@@ -56,8 +56,8 @@ class CharacterBpe final : public PieceModel {
     ids.insert(ids.end(), state.symbols.begin(), state.symbols.end());
   }
 
-  // An unknown token waits for the next known character, so that bytes for other characters go
-  // before it: as models/bpe/model.rs, merge_word(), has it.
+  // An unknown token is emitted only at the next known character, so that bytes for other
+  // characters precede it, as in models/bpe/model.rs, merge_word().
   void add_characters(std::string_view piece, std::vector<int32_t>& symbols) const {
     bool waits = false;
     std::string decorated;
@@ -82,8 +82,8 @@ class CharacterBpe final : public PieceModel {
       if (parts_.byte_fallback && bytes_.append(character, symbols)) continue;
       if (parts_.unknown_token.empty()) continue;
       if (unknown_ == Vocabulary::kNone) {
-        fail(ErrorKind::corrupt, "{}: the model has no token '{}', which stands for unknown ones",
-             parts_.path, parts_.unknown_token);
+        fail(ErrorKind::corrupt, "{}: the model lacks its unknown token '{}'", parts_.path,
+             parts_.unknown_token);
       }
       if (waits && !parts_.fuse_unknown) symbols.push_back(unknown_);
       waits = true;
@@ -97,7 +97,7 @@ class CharacterBpe final : public PieceModel {
   ByteTokens bytes_;
 };
 
-// Over bytes, where they all have tokens.
+// BPE over bytes, if all bytes have tokens.
 class ByteBpe final : public PieceModel {
  public:
   explicit ByteBpe(BpeParts parts, Vocabulary bytes, BytePairs pairs)
@@ -208,12 +208,12 @@ std::unique_ptr<const PieceModel> read_bpe(const nlohmann::json& json, bool byte
 std::unique_ptr<const PieceModel> read_piece_model(const nlohmann::json& json, bool byte_level,
                                                    const std::string& path) {
   const JsonMembers model(json, path, "model");
-  // Older files do not say the type.
+  // Older files lack the type.
   const std::string type = model.text("type", model.has("merges") ? "BPE" : "Unigram");
   if (type == "BPE") return read_bpe(json, byte_level, path);
   if (type == "Unigram") return read_unigram(json, byte_level, path);
-  fail(ErrorKind::unsupported, "{}: a model of type {} is not known here; BPE and Unigram are",
-       path, type);
+  fail(ErrorKind::unsupported, "{}: models of type {} are not supported; BPE and Unigram are", path,
+       type);
 }
 
 }  // namespace ferry

@@ -1,4 +1,4 @@
-// Tokens of bytes, which say what has no other token: "<0x0A>".
+// Byte tokens, used for text without other tokens: "<0x0A>".
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class ByteTokens {
       ids_[byte] = vocabulary.find(byte_token(static_cast<unsigned char>(byte)));
     }
   }
-  /// Appends the tokens of a text's bytes; false, and nothing, where one has none.
+  /// Appends the tokens of a text's bytes; returns false, without appending, if a byte has none.
   bool append(std::string_view text, std::vector<int32_t>& ids) const {
     const auto id_of = [&](char byte) { return ids_[static_cast<unsigned char>(byte)]; };
     const auto is_known = [&](char byte) { return id_of(byte) != Vocabulary::kNone; };

@@ -24,7 +24,7 @@ void decode_byte_level(std::vector<std::string>& tokens) {
   fuse(tokens);
 }
 
-// Bytes in a row that are no UTF-8 are so many U+FFFD.
+// Each byte of a run that is not UTF-8 becomes U+FFFD.
 void decode_bytes(std::vector<std::string>& tokens) {
   std::vector<std::string> result;
   std::string bytes;

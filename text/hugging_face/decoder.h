@@ -1,4 +1,4 @@
-// How tokenizer.json makes text of tokens.
+// The decoder of tokenizer.json: tokens to text.
 // Source: huggingface/tokenizers, tokenizers/src/decoders.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace ferry {
 /// Changes tokens in place.
 using DecoderStep = std::function<void(std::vector<std::string>& tokens)>;
 
-/// Of the member `decoder`. Without one, tokens have a space between. corrupt and unsupported name
-/// `path`.
+/// Reads the member `decoder`. Without one, tokens are joined by spaces. corrupt and unsupported
+/// name `path`.
 std::vector<DecoderStep> read_decoder(const nlohmann::json& decoder, const std::string& path);
 
 }  // namespace ferry

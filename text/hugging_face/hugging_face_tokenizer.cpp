@@ -29,7 +29,7 @@ class HuggingFaceTokenizer final : public TextTokenizer {
     for (const std::vector<int32_t>* around : {&around_.before, &around_.after}) {
       for (const int32_t id : *around) vocab_size_ = std::max<int64_t>(vocab_size_, id + 1);
     }
-    // One pattern, and nothing else that could change a text.
+    // Whether there is only one pattern and nothing else that changes text.
     if (pre_tokenizers_.steps.size() == 1) alone_ = pre_tokenizers_.steps[0]->isolates();
   }
 
@@ -68,7 +68,7 @@ class HuggingFaceTokenizer final : public TextTokenizer {
     return fmt::format("Hugging Face's {} of {} tokens", model_->kind(), vocab_size_);
   }
 
-  /// False when there is no such token.
+  /// Returns false if there is no such token.
   bool set_end_of_document(const std::string& token) {
     const auto added = std::find_if(added_list_.begin(), added_list_.end(),
                                     [&](const AddedToken& a) { return a.content == token; });
@@ -106,7 +106,8 @@ class HuggingFaceTokenizer final : public TextTokenizer {
       token.strip_right = members.flag("rstrip", false);
       token.special = members.flag("special", false);
       token.normalized = members.flag("normalized", !token.special);
-      // What the model knows by another id has that (tokenizer/added_vocabulary.rs, add_tokens()).
+      // A token that the model has under another id gets that id (tokenizer/added_vocabulary.rs,
+      // add_tokens()).
       if (const int32_t id = model_->vocabulary().find(token.content); id != Vocabulary::kNone) {
         token.id = id;
       }
@@ -173,7 +174,7 @@ class HuggingFaceTokenizer final : public TextTokenizer {
   mutable StatePool<BytePairEncoder::State> states_;
 };
 
-// The eos_token of tokenizer_config.json: a text, or an object with its content.
+// The eos_token of tokenizer_config.json: a string, or an object with its content.
 std::string end_token(const FileSystem& file_system, const std::string& path) {
   if (file_system.status(path).kind != PathKind::file) return "";
   const nlohmann::json json = read_json(file_system, path);
@@ -192,13 +193,13 @@ std::unique_ptr<const TextTokenizer> open_hugging_face_tokenizer(const FileSyste
   const std::string path = is_folder ? join(model, "tokenizer.json") : model;
   if (file_system.status(path).kind == PathKind::missing) {
     fail(ErrorKind::not_found,
-         "{} does not exist; --tokenizer-model is a tokenizer.json, or a folder that holds one (a "
-         "name of the hub is none: download its tokenizer.json first)",
+         "{} does not exist; --tokenizer-model must be a tokenizer.json or a folder with one (for "
+         "a model on a hub, download its tokenizer.json first)",
          path);
   }
   const nlohmann::json json = read_json(file_system, path);
   if (!json.is_object() || !json.contains("model")) {
-    fail(ErrorKind::corrupt, "{} has no member model: it is no tokenizer.json", path);
+    fail(ErrorKind::corrupt, "{} has no member 'model', so it is not a tokenizer.json", path);
   }
   auto tokenizer = std::make_unique<HuggingFaceTokenizer>(json, path, add_special);
   const std::string config = join(split_path(path).parent, "tokenizer_config.json");

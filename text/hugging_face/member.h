@@ -9,8 +9,8 @@
 
 namespace ferry {
 
-/// The members of an object of tokenizer.json. Each get fails with corrupt that names the file and
-/// the member, where its value is of another kind.
+/// The members of an object in tokenizer.json. Each getter throws corrupt, naming the file and the
+/// member, if the value has another type.
 class JsonMembers {
  public:
   JsonMembers(const nlohmann::json& object, std::string path, std::string where)
@@ -44,7 +44,7 @@ class JsonMembers {
     return object_[name];
   }
   JsonMembers member(const char* name) const { return {object(name), path_, where_ + "." + name}; }
-  /// What is `type` here: a name.
+  /// The member `type`, a string.
   std::string type() const { return text("type"); }
   [[noreturn]] void refuse(const std::string& name, const char* expected) const {
     const auto found = object_.is_object() ? object_.find(name) : object_.end();
@@ -55,7 +55,7 @@ class JsonMembers {
          name.empty() ? "" : ".", name, expected, value.substr(0, 80));
   }
   [[noreturn]] void unsupported(const std::string& what) const {
-    fail(ErrorKind::unsupported, "{}: {} {} is not known here", path_, where_, what);
+    fail(ErrorKind::unsupported, "{}: {} {} is not supported", path_, where_, what);
   }
 
  private:

@@ -1,4 +1,4 @@
-// The models of tokenizer.json: pieces to ids.
+// The models of tokenizer.json, which map pieces to ids.
 // Source: huggingface/tokenizers, tokenizers/src/models/{bpe,unigram}.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace ferry {
 class PieceModel {
  public:
   virtual ~PieceModel() = default;
-  /// Appends the ids of a piece. Safe from several threads, each with a state of its own.
+  /// Appends the ids of a piece. Thread-safe with a separate state per thread.
   virtual void encode(std::string_view piece, BytePairEncoder::State& state,
                       std::vector<int32_t>& ids) const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
@@ -24,8 +24,8 @@ class PieceModel {
   virtual std::string kind() const = 0;
 };
 
-/// Of the member `model`. `byte_level`: pieces come as bytes, and the model's tokens write them as
-/// GPT-2 does. corrupt and unsupported name `path`.
+/// Reads the member `model`. `byte_level`: pieces are bytes, and the model's tokens have GPT-2's
+/// notation for bytes. corrupt and unsupported name `path`.
 std::unique_ptr<const PieceModel> read_piece_model(const nlohmann::json& model, bool byte_level,
                                                    const std::string& path);
 std::unique_ptr<const PieceModel> read_unigram(const nlohmann::json& model, bool byte_level,
@@ -33,8 +33,8 @@ std::unique_ptr<const PieceModel> read_unigram(const nlohmann::json& model, bool
 std::unique_ptr<const PieceModel> read_bpe(const nlohmann::json& model, bool byte_level,
                                            const std::string& path);
 
-/// Appends the ids of a piece, which add(piece, ids) gives unless the cache has them; with
-/// `byte_level` of the piece as GPT-2 writes bytes.
+/// Appends the ids of a piece, from the cache or from add(piece, ids); with `byte_level` the piece
+/// is converted to GPT-2's notation.
 template <typename Add>
 void encode_cached(std::string_view piece, bool byte_level, BytePairEncoder::State& state,
                    std::vector<int32_t>& ids, const Add& add) {
@@ -51,7 +51,7 @@ void encode_cached(std::string_view piece, bool byte_level, BytePairEncoder::Sta
   if (short_enough) state.cache.keep(piece, hash, std::span(ids).subspan(before));
 }
 
-/// The token of a byte where bytes stand for what has no token: "<0x0A>".
+/// The token of a byte for byte fallback: "<0x0A>".
 std::string byte_token(unsigned char byte);
 
 }  // namespace ferry

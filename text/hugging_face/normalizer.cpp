@@ -22,11 +22,11 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char byte) { return (byte & 0x80) == 0; });
 }
 
-// NFC, NFD, NFKC, NFKD (Unicode Standard Annex 15). Characters that the program does not know stay
-// what and where they are, as what was never assigned does, whatever utf8proc knows of it: those
-// that its tables know, and those newer than Unicode 16, which have no class. (Controls and formats
-// have none, either, and forms leave them alone.) utf8proc drops U+11A7 behind a Hangul syllable:
-// the trailing consonants begin behind it.
+// NFC, NFD, NFKC, NFKD (Unicode Standard Annex 15). Characters that Hugging Face's tokenizers do
+// not know are left alone like unassigned ones, whatever utf8proc knows of them: those in its
+// tables, and those newer than Unicode 16, which have no class. (Control and format characters have
+// no class, either, and normal forms do not change them.) utf8proc drops U+11A7 after a Hangul
+// syllable; the trailing consonants start after it.
 class UnicodeForm final : public Normalizer {
  public:
   explicit UnicodeForm(int options)
@@ -62,7 +62,7 @@ class UnicodeForm final : public Normalizer {
                      static_cast<utf8proc_option_t>(options_));
     const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
     if (bytes < 0) {
-      fail(ErrorKind::exhausted, "a text of {} bytes cannot be normalised: {}", text.size(),
+      fail(ErrorKind::exhausted, "a text of {} bytes cannot be normalized: {}", text.size(),
            utf8proc_errmsg(bytes));
     }
     return {reinterpret_cast<const char*>(result), static_cast<size_t>(bytes)};
@@ -80,7 +80,7 @@ class Lowercase final : public Normalizer {
     for (size_t at = 0; at < text.size();) {
       const unicode::Character character = unicode::character_at(text.data() + at);
       at += character.bytes;
-      if (character.point == 0x130) {  // the one character whose lower case is two
+      if (character.point == 0x130) {  // the only character with a lower case of two
         lower += "i\u0307";
         continue;
       }
@@ -177,8 +177,8 @@ class Replace final : public Normalizer {
   std::string content_;
 };
 
-// SentencePiece's map, which the program asks for whole grapheme clusters of less than six bytes
-// first, and takes the shortest entry for (normalizers/precompiled.rs; spm_precompiled).
+// SentencePiece's map. Hugging Face's tokenizers look up whole grapheme clusters of less than six
+// bytes first, and use the shortest entry (normalizers/precompiled.rs; spm_precompiled).
 class Precompiled final : public Normalizer {
  public:
   explicit Precompiled(Charsmap map) : map_(std::move(map)) {}

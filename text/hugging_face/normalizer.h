@@ -1,4 +1,4 @@
-// What tokenizer.json does to text before it is divided.
+// The normalizer of tokenizer.json, applied before text is split.
 // Source: huggingface/tokenizers, tokenizers/src/normalizers.
 #pragma once
 
@@ -11,11 +11,11 @@ namespace ferry {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  /// Safe from several threads. `starts` becomes false when characters before all others go.
+  /// Thread-safe. Sets `starts` to false if characters at the start are removed.
   virtual void apply(std::string& text, bool& starts) const = 0;
 };
 
-/// Of the member `normalizer`: nothing where it is null. corrupt and unsupported name `path`.
+/// Reads the member `normalizer`; returns null if it is null. corrupt and unsupported name `path`.
 std::unique_ptr<const Normalizer> read_normalizer(const nlohmann::json& normalizer,
                                                   const std::string& path);
 

@@ -15,16 +15,16 @@ namespace {
 
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-// A part of a piece: a match of the pattern, or what lies between two.
+// A part of a piece: a match of the pattern, or the gap between two.
 struct SplitPart {
   size_t begin, end;
   bool is_match;
 };
 
-// Of characters with one of some classes, one by one; further ones are named.
+// Splits at characters of some classes, and at listed ones.
 class ClassMatcher final : public Splitter {
  public:
-  ClassMatcher(uint8_t wanted, std::string_view ascii) : wanted_(wanted), ascii_(ascii) {}
+  ClassMatcher(uint8_t classes, std::string_view ascii) : classes_(classes), ascii_(ascii) {}
   Match find(std::string_view text, size_t from) const override {
     const uint8_t* classes = unicode::character_classes(unicode::Version::v16);
     for (size_t at = from; at < text.size();) {
@@ -40,16 +40,16 @@ class ClassMatcher final : public Splitter {
 
  private:
   bool has_class(const uint8_t* classes, char32_t point) const {
-    const bool has = (classes[point] & wanted_) != 0;
-    if (wanted_ != unicode::kPunctuation || point < 0x80) return has;
+    const bool has = (classes[point] & classes_) != 0;
+    if (classes_ != unicode::kPunctuation || point < 0x80) return has;
     return has != (unicode::range_of(unicode::kOtherPunctuation, point) != nullptr);
   }
 
-  uint8_t wanted_;
+  uint8_t classes_;
   std::string_view ascii_;
 };
 
-// `invert`: matches are gaps, and gaps matches.
+// `invert`: swaps matches and gaps.
 std::vector<SplitPart> parts_of(const Splitter& splitter, std::string_view text, bool invert) {
   std::vector<SplitPart> parts;
   size_t done = 0;
@@ -66,7 +66,7 @@ std::vector<SplitPart> parts_of(const Splitter& splitter, std::string_view text,
   return parts;
 }
 
-// Joins parts as the behavior says; those to leave out become empty.
+// Joins parts according to the behavior; removed ones become empty.
 void join_parts(std::vector<SplitPart>& parts, SplitBehavior behavior) {
   std::vector<SplitPart> joined;
   bool previous = false;
@@ -125,7 +125,7 @@ class Split final : public PreTokenizer {
   bool invert_;
 };
 
-// A space before what has none.
+// Prepends a space if there is none.
 class SpaceBefore final : public PreTokenizer {
  public:
   void apply(TextPieces& pieces) const override {
@@ -227,7 +227,7 @@ void add_pre_tokenizer(const nlohmann::json& json, const std::string& path, PreT
   if (json.is_null()) return;
   const JsonMembers members(json, path, "pre_tokenizer");
   const std::string type = members.type();
-  if (all.byte_level) members.unsupported("of type " + type + " behind ByteLevel");
+  if (all.byte_level) members.unsupported("of type " + type + " after ByteLevel");
   if (type == "Sequence") {
     for (const nlohmann::json& one : members.array("pretokenizers")) {
       add_pre_tokenizer(one, path, all);

@@ -1,4 +1,4 @@
-// How tokenizer.json divides normalized text into pieces.
+// The pre-tokenizer of tokenizer.json, which splits normalized text into pieces.
 // Source: huggingface/tokenizers, tokenizers/src/pre_tokenizers.
 #pragma once
 
@@ -15,10 +15,10 @@ namespace ferry {
 
 struct TextPiece {
   std::string_view text;
-  bool starts = false;  // it is what the document begins with
+  bool starts = false;  // it is the start of the document
 };
 
-/// Pieces, and the texts that those look into which no longer are parts of the document.
+/// Pieces, and the storage of those that are no longer parts of the document.
 struct TextPieces {
   std::vector<TextPiece> pieces, next;
   std::deque<std::string> texts;
@@ -27,18 +27,18 @@ struct TextPieces {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Safe from several threads.
+  /// Thread-safe.
   virtual void apply(TextPieces& pieces) const = 0;
-  /// The splitter, where all that it does is to make each match and each gap a piece.
+  /// The splitter, if this only makes each match and each gap a piece.
   virtual const Splitter* isolates() const { return nullptr; }
 };
 
 struct PreTokenizers {
   std::vector<std::unique_ptr<const PreTokenizer>> steps;
-  bool byte_level = false;  // pieces are bytes to the model
+  bool byte_level = false;  // the model treats pieces as bytes
 };
 
-/// Of the member `pre_tokenizer`. corrupt and unsupported name `path`.
+/// Reads the member `pre_tokenizer`. corrupt and unsupported name `path`.
 PreTokenizers read_pre_tokenizers(const nlohmann::json& pre_tokenizer, const std::string& path);
 
 }  // namespace ferry

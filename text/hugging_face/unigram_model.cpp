@@ -19,10 +19,10 @@
 
 namespace ferry {
 
-// The likeliest way to divide a text into tokens of a unigram model (Viterbi).
+// The most likely segmentation of a text by a unigram model (Viterbi).
 // Source: Kudo 2018 (arXiv:1804.10959); sentencepiece, src/unigram_model.cc, EncodeOptimized().
 
-inline constexpr double kUnknownPenalty = 10;  // below the least score
+inline constexpr double kUnknownPenalty = 10;  // below the lowest score
 
 /// A step of the path: the token of text[begin, end).
 struct PathStep {
@@ -32,9 +32,9 @@ struct PathStep {
 
 inline constexpr uint32_t kNowhere = UINT32_MAX;
 
-/// `Stored` is what sums of scores are kept as: float in sentencepiece, double in Hugging Face's
-/// tokenizers. `score` gives that of a token of so many bytes, in double. `path` gets the steps in
-/// the text's order; a character that is no token has the id `unknown`.
+/// `Stored` is the type of sums of scores: float in sentencepiece, double in Hugging Face's
+/// tokenizers. `score` returns the score of a token with this many bytes, in double. `path` gets
+/// the steps in text order; a character that is not a token has the id `unknown`.
 template <typename Stored, typename Score>
 void find_best_path(std::string_view text, const Trie& trie, Score score, Stored unknown_score,
                     int32_t unknown, std::vector<PathStep>& path) {
@@ -74,9 +74,8 @@ void find_best_path(std::string_view text, const Trie& trie, Score score, Stored
 
 namespace {
 
-// A score as the program reads it: serde_json takes a number's digits as an integer and divides by
-// a power of ten, which is not always the nearest double. Sums of scores that are the same to the
-// last bit or not decide between paths.
+// Parses a score as serde_json does, which divides the digits as an integer by a power of ten: not
+// always the nearest double. The last bit of sums of scores can decide between paths.
 double as_read(double score) {
   char text[64];
   const auto end =
@@ -155,7 +154,7 @@ class UnigramModel final : public PieceModel {
         unknown_score_, unknown_, path);
     for (size_t i = 0; i < path.size(); ++i) {
       const size_t begin = path[i].begin;
-      if (path[i].id == unknown_) {  // several in a row are one
+      if (path[i].id == unknown_) {  // several in a row become one
         while (i + 1 < path.size() && path[i + 1].id == unknown_) ++i;
         add_unknown(piece.substr(begin, path[i].end - begin), ids);
       } else {

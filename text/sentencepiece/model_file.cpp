@@ -28,7 +28,7 @@ void set_text(const Field& field, std::string& text) {
   if (field.kind == Field::Kind::text) text = field.text;
 }
 
-// Members that another version added are left alone.
+// Unknown fields of other versions are ignored.
 SentencePiece read_piece(std::string_view bytes, const std::string& path, size_t id) {
   SentencePiece piece;
   const std::string what = fmt::format("{}: piece {}", path, id);
@@ -40,8 +40,7 @@ SentencePiece read_piece(std::string_view bytes, const std::string& path, size_t
       piece.score = std::bit_cast<float>(static_cast<uint32_t>(field->value));
     } else if (field->number == 3 && field->kind == Field::Kind::varint) {
       if (field->value < 1 || field->value > 6) {
-        fail(ErrorKind::unsupported, "{} is of type {}, which is not known here", what,
-             field->value);
+        fail(ErrorKind::unsupported, "{} has the unknown type {}", what, field->value);
       }
       piece.type = static_cast<Type>(field->value);
     }
@@ -57,7 +56,7 @@ void read_trainer(std::string_view bytes, SentencePieceModel& model) {
   while (const auto field = message.next()) {
     if (field->number == kModelType) {
       if (field->value < 1 || field->value > 4) {
-        fail(ErrorKind::unsupported, "{}: a model of type {} is not known here", model.path,
+        fail(ErrorKind::unsupported, "{}: models of type {} are not supported", model.path,
              field->value);
       }
       model.kind = static_cast<SentencePieceModel::Kind>(field->value);
@@ -98,9 +97,9 @@ void check_piece(const SentencePieceModel& model, size_t id, Vocabulary& of_text
     refuse(fmt::format("has {} bytes, more than {}", piece.text.size(), kLongestPiece));
   }
   if (piece.text.find('\0') != std::string::npos) refuse("has a zero byte");
-  if (unicode::well_formed_prefix(piece.text) != piece.text.size()) refuse("is no UTF-8");
+  if (unicode::well_formed_prefix(piece.text) != piece.text.size()) refuse("is not UTF-8");
   if (!std::isfinite(piece.score)) refuse("has no finite score");
-  // Merges of BPE know no kinds of pieces.
+  // BPE merges ignore the types of pieces.
   Vocabulary& known =
       piece.is_of_text() || model.kind == SentencePieceModel::Kind::bpe ? of_text : others;
   if (const int32_t before = known.find(piece.text); before != Vocabulary::kNone) {
@@ -109,7 +108,7 @@ void check_piece(const SentencePieceModel& model, size_t id, Vocabulary& of_text
   known.insert(piece.text, static_cast<int32_t>(id));
 }
 
-// Of a piece such as "<0x0A>"; -1 where it is none.
+// The byte of a piece such as "<0x0A>"; -1 otherwise.
 int byte_of_piece(std::string_view text) {
   for (int byte = 0; byte < 256; ++byte) {
     if (text == fmt::format("<0x{:02X}>", byte)) return byte;
@@ -122,7 +121,7 @@ void index_piece(SentencePieceModel& model, size_t id) {
   const auto number = static_cast<int32_t>(id);
   if (piece.type == Type::unknown) {
     if (model.unknown_id >= 0) {
-      fail(ErrorKind::corrupt, "{}: the pieces {} and {} are both for what is unknown", model.path,
+      fail(ErrorKind::corrupt, "{}: the pieces {} and {} are both of type unknown", model.path,
            model.unknown_id, id);
     }
     model.unknown_id = number;
@@ -140,12 +139,12 @@ void index_piece(SentencePieceModel& model, size_t id) {
 }
 
 void check_model(SentencePieceModel& model) {
-  if (model.pieces.empty()) fail(ErrorKind::corrupt, "{}: is no SentencePiece model", model.path);
+  if (model.pieces.empty()) fail(ErrorKind::corrupt, "{}: not a SentencePiece model", model.path);
   if (model.byte_fallback) model.byte_ids.assign(256, -1);
   Vocabulary of_text, others;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     SentencePiece& piece = model.pieces[id];
-    // Some programs write the byte zero as a piece beside <0x00>, which has no use.
+    // Some programs write the byte zero as an additional unused piece next to <0x00>.
     if (piece.text == kNull && (model.byte_fallback || piece.type == Type::unused)) {
       piece.type = Type::unused;
       continue;
@@ -154,7 +153,7 @@ void check_model(SentencePieceModel& model) {
     index_piece(model, id);
   }
   if (model.unknown_id < 0 && !model.byte_fallback) {
-    fail(ErrorKind::corrupt, "{}: no piece is for what is unknown", model.path);
+    fail(ErrorKind::corrupt, "{}: there is no piece of type unknown", model.path);
   }
   for (size_t byte = 0; byte < model.byte_ids.size(); ++byte) {
     if (model.byte_ids[byte] < 0) {
@@ -172,7 +171,7 @@ SentencePieceModel read_sentencepiece_model(const FileSystem& file_system,
   const std::string bytes = read_file(file_system, path, kLargestModel);
   SentencePieceModel model;
   model.path = path;
-  const std::string what = path + ": is no SentencePiece model";
+  const std::string what = path + ": not a SentencePiece model";
   ProtobufMessage message(bytes, what);
   while (const auto field = message.next()) {
     if (field->kind != Field::Kind::text) continue;

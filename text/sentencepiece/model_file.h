@@ -1,4 +1,4 @@
-// What a SentencePiece model's file says.
+// Reads SentencePiece model files.
 // Source: sentencepiece 0.2.3, src/sentencepiece_model.proto, src/model_interface.cc.
 #pragma once
 
@@ -16,13 +16,13 @@ struct SentencePiece {
   float score = 0;
   Type type = Type::normal;
 
-  /// Whether text can become it: it is no unknown token, control symbol or byte.
+  /// Whether text can be encoded as it: not an unknown token, control symbol or byte.
   bool is_of_text() const {
     return type == Type::normal || type == Type::user_defined || type == Type::unused;
   }
 };
 
-/// How text is changed before it is divided, and after it was put together.
+/// Normalization before text is split, and denormalization after decoding.
 struct SentenceNormalization {
   std::string charsmap;  // precompiled
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
@@ -34,18 +34,18 @@ struct SentencePieceModel {
   std::string path;  // of its file
   Kind kind = Kind::unigram;
   std::vector<SentencePiece> pieces;  // by id
-  bool byte_fallback = false;         // what has no piece becomes its bytes
-  bool whitespace_is_suffix = false;  // pieces end with it, not begin
+  bool byte_fallback = false;         // text without a piece becomes bytes
+  bool whitespace_is_suffix = false;  // pieces end with whitespace, not start
   std::string end_piece = "</s>";
   std::string unknown_surface = " \xE2\x81\x87 ";
   SentenceNormalization normalization, denormalization;
 
-  int32_t unknown_id = -1;        // of the piece; -1 where there is none
-  int32_t end_id = -1;            // the same, of end_piece
-  std::vector<int32_t> byte_ids;  // of each byte; empty without byte_fallback
+  int32_t unknown_id = -1;        // -1 if there is none
+  int32_t end_id = -1;            // of end_piece; likewise
+  std::vector<int32_t> byte_ids;  // by byte; empty without byte_fallback
 };
 
-/// corrupt, naming the file and the piece, for what sentencepiece would not load.
+/// corrupt, naming the file and the piece, for models that sentencepiece would not load.
 SentencePieceModel read_sentencepiece_model(const FileSystem& file_system, const std::string& path);
 
 }  // namespace ferry

@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-// Ranks of scores, the highest first: negative zero is below zero.
+// Ranks of scores, the highest first; negative zero is below zero.
 class ScoreRanks {
  public:
   explicit ScoreRanks(const SentencePieceModel& model) {
@@ -31,8 +31,8 @@ class ScoreRanks {
   std::vector<uint32_t> keys_;
 };
 
-// Symbols are pieces, by their ids, and behind them the characters that are none but stand in
-// some, and one for all other characters.
+// Symbols are pieces, by id, then characters that are not pieces but occur in some, then one for
+// all other characters.
 class SentenceBpe final : public SentenceEncoder {
  public:
   SentenceBpe(const SentencePieceModel& model, const UserSymbols& symbols, std::string_view space)
@@ -146,7 +146,7 @@ class SentenceBpe final : public SentenceEncoder {
     }
   }
 
-  // Takes the symbol's text from the start of `rest`.
+  // Removes the symbol's text from the start of `rest`.
   void append_symbol(int32_t symbol, std::string_view& rest, std::vector<int32_t>& ids) const {
     const bool is_piece = symbol < other_;
     const size_t bytes = is_piece ? model_.pieces[static_cast<size_t>(symbol)].text.size()
@@ -159,8 +159,8 @@ class SentenceBpe final : public SentenceEncoder {
     rest.remove_prefix(bytes);
   }
 
-  // Pieces that are not in use come up in merges all the same, and are divided again at the end as
-  // the last pair of the text was that could become them.
+  // Unused pieces take part in merges and are split again at the end, into the last pair of the
+  // text that could form them.
   void merge_all(std::string_view text, SentenceState& state, std::vector<int32_t>& ids) const {
     MadeOf made_of;
     set_symbols(text, state.symbols);

@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-// Pieces that are words, or characters, by their texts.
+// Pieces that are words, or characters, by text.
 class WholePieces {
  public:
   explicit WholePieces(const SentencePieceModel& model) : unknown_(model) {
@@ -91,7 +91,7 @@ SentenceWords::SentenceWords(const SentencePieceModel& model, std::string_view s
       behind = behind && (run_end == text.size() || text.substr(run_end).starts_with(space));
     }
   }
-  if (before || behind) divides_ = before ? Divides::before_spaces : Divides::behind_spaces;
+  if (before || behind) divides_ = before ? Divides::before_spaces : Divides::after_spaces;
 }
 
 size_t SentenceWords::next_start(std::string_view text, size_t at) const {

@@ -1,5 +1,5 @@
-// The models of SentencePiece: normalised text to the ids of its pieces.
-// Source: sentencepiece 0.2.3, src/{bpe,unigram,word,char}_model.cc, and of what is unknown
+// SentencePiece's models: normalized text to the ids of its pieces.
+// Source: sentencepiece 0.2.3, src/{bpe,unigram,word,char}_model.cc, and, for unknown text,
 // src/sentencepiece_processor.cc.
 #pragma once
 
@@ -17,25 +17,25 @@
 
 namespace ferry {
 
-// What SentencePiece's unigram model keeps between words of a text.
+// State of SentencePiece's unigram model between words of a text.
 
-/// The best paths of words that came lately. Scores add up in float from the text's start on, so
-/// that rounding may decide between paths that are nearly as good: each has by how much it is
-/// better than what else ends where one of its steps does. Not for several threads at once.
+/// A cache of the best paths of recent words. Scores are summed in float from the text's start, so
+/// rounding can decide between nearly equal paths: each entry has the margin by which it beats the
+/// alternatives at each step. Not thread-safe.
 class PathCache {
  public:
-  static constexpr size_t kLongest = 22;  // bytes of a word that is kept
+  static constexpr size_t kLongest = 22;  // maximum bytes of a cached word
   static constexpr size_t kIds = 8;
 
   struct Path {
-    float margin = 0;   // of the least certain step
-    float highest = 0;  // the greatest absolute value of a score on the way
+    float margin = 0;   // minimum over the steps
+    float highest = 0;  // the largest absolute value of a score on the path
     std::span<const int32_t> ids;
   };
 
   PathCache() : entries_(kEntries) {}
 
-  /// Nothing where the word is not kept. `hash` is the word's.
+  /// Returns false if the word is not cached. `hash` is the word's.
   bool find(std::string_view word, uint64_t hash, Path& path) const {
     const Entry& entry = entries_[hash >> (64 - kBits)];
     if (entry.bytes != word.size() || std::memcmp(entry.word, word.data(), word.size()) != 0) {
@@ -44,7 +44,7 @@ class PathCache {
     path = {entry.margin, entry.highest, {entry.ids, entry.count}};
     return true;
   }
-  /// Keeps the path of a word of 1 to kLongest bytes, of at most kIds steps.
+  /// Caches the path of a word of 1 to kLongest bytes with at most kIds steps.
   void keep(std::string_view word, uint64_t hash, const Path& path) {
     Entry& entry = entries_[hash >> (64 - kBits)];
     entry.bytes = static_cast<uint8_t>(word.size());
@@ -70,7 +70,7 @@ class PathCache {
 struct UnigramState {
   static constexpr uint32_t kNowhere = UINT32_MAX;
 
-  // The best way to the end of a character, and the score of the second best.
+  // The best path to the end of a character, and the score of the second best.
   struct Node {
     float score = 0, second = 0;
     uint32_t begin = kNowhere;
@@ -81,7 +81,7 @@ struct UnigramState {
   PathCache cache;
 };
 
-/// What one thread needs.
+/// Per-thread state.
 struct SentenceState {
   Merger merger;
   PieceCache cache;
@@ -92,13 +92,13 @@ struct SentenceState {
 class SentenceEncoder {
  public:
   virtual ~SentenceEncoder() = default;
-  /// Appends the ids of `text`, which the normalizer gave. Safe from several threads, each with a
-  /// state of its own.
+  /// Appends the ids of `text`, the normalizer's output. Thread-safe with a separate state per
+  /// thread.
   virtual void encode(std::string_view text, SentenceState& state,
                       std::vector<int32_t>& ids) const = 0;
 };
 
-/// `model` and `symbols` must outlive the encoder. `space` is what stands for a space in texts.
+/// `model` and `symbols` must outlive the encoder. `space` is the text that replaces a space.
 std::unique_ptr<const SentenceEncoder> make_sentence_encoder(const SentencePieceModel& model,
                                                              const UserSymbols& symbols,
                                                              std::string_view space);
@@ -108,20 +108,20 @@ std::unique_ptr<const SentenceEncoder> make_bpe_encoder(const SentencePieceModel
 std::unique_ptr<const SentenceEncoder> make_unigram_encoder(const SentencePieceModel& model,
                                                             std::string_view space);
 
-/// Divides a text into words that no piece of the model reaches over.
+/// Splits a text into words that no piece crosses.
 class SentenceWords {
  public:
   SentenceWords(const SentencePieceModel& model, std::string_view space);
 
-  /// The end of the word that begins at `at`, before the text's end. The whole text is one where
-  /// pieces have spaces inside.
+  /// The end of the word that starts at `at`, before the text's end. The whole text is one word if
+  /// pieces contain spaces.
   size_t end_of_word(std::string_view text, size_t at) const {
     if (divides_ == Divides::nowhere) return text.size();
     return divides_ == Divides::before_spaces ? next_start(text, at) : next_end(text, at);
   }
 
  private:
-  enum class Divides : uint8_t { nowhere, before_spaces, behind_spaces };
+  enum class Divides : uint8_t { nowhere, before_spaces, after_spaces };
   size_t next_start(std::string_view text, size_t at) const;
   size_t next_end(std::string_view text, size_t at) const;
 
@@ -129,8 +129,7 @@ class SentenceWords {
   Divides divides_;
 };
 
-/// Appends what a model does with a text that has no piece: its bytes, or the unknown piece, which
-/// stands once for several in a row.
+/// Encodes text without a piece: as bytes, or as the unknown piece, several of which are merged.
 class UnknownText {
  public:
   explicit UnknownText(const SentencePieceModel& model)
@@ -140,7 +139,7 @@ class UnknownText {
     if (!has_bytes()) return ids.push_back(unknown_);
     for (const char byte : text) ids.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
   }
-  /// Leaves one of several unknown pieces in a row, from `begin` on.
+  /// Merges unknown pieces in a row, from `begin` on.
   void fuse(std::vector<int32_t>& ids, size_t begin) const;
 
  private:

@@ -23,17 +23,17 @@ Charsmap::Charsmap(std::string_view bytes, const std::string& what) {
   uint32_t trie_bytes = 0;
   if (bytes.size() > sizeof trie_bytes) std::memcpy(&trie_bytes, bytes.data(), sizeof trie_bytes);
   if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes >= bytes.size() - sizeof trie_bytes) {
-    fail(ErrorKind::corrupt, "{}: the characters' map of {} bytes says that its trie has {}", what,
+    fail(ErrorKind::corrupt, "{}: the character map of {} bytes claims a trie of {} bytes", what,
          bytes.size(), trie_bytes);
   }
   units_.resize(trie_bytes / 4);
   std::memcpy(units_.data(), bytes.data() + sizeof trie_bytes, trie_bytes);
   texts_ = bytes.substr(sizeof trie_bytes + trie_bytes);
   if (texts_.back() != '\0') {
-    fail(ErrorKind::corrupt, "{}: the texts of the characters' map do not end", what);
+    fail(ErrorKind::corrupt, "{}: the texts of the character map are not terminated", what);
   }
   if (const size_t good = unicode::well_formed_prefix(texts_); good < texts_.size()) {
-    fail(ErrorKind::corrupt, "{}: byte {} of the texts of the characters' map is no UTF-8", what,
+    fail(ErrorKind::corrupt, "{}: byte {} of the texts of the character map is not UTF-8", what,
          good);
   }
 }
@@ -99,8 +99,8 @@ SentenceNormalizer::SentenceNormalizer(const SentenceNormalization& normalizatio
   find_plain_bytes();
 }
 
-// The map has whole sequences of characters: what stays is what no entry begins with, or none that
-// goes on with ASCII.
+// The map has sequences of characters: bytes are unchanged if no entry starts with them, or none
+// that continues with ASCII.
 void SentenceNormalizer::find_plain_bytes() {
   for (size_t byte = 0; byte < plain_.size(); ++byte) {
     const char character = static_cast<char>(byte);
@@ -118,7 +118,7 @@ void SentenceNormalizer::find_plain_bytes() {
 size_t SentenceNormalizer::end_of_plain(std::string_view text, size_t at) const {
   const size_t begin = at;
   while (at < text.size() && plain_[static_cast<unsigned char>(text[at])]) ++at;
-  // The last one may belong to what follows.
+  // The last one may belong to the following text.
   const bool may_combine = only_ascii_is_plain_ && at > begin && at < text.size() &&
                            (static_cast<unsigned char>(text[at]) & 0x80) != 0;
   return may_combine ? at - 1 : at;
@@ -132,7 +132,7 @@ SentenceNormalizer::Prefix SentenceNormalizer::prefix(std::string_view text) con
   }
   const Charsmap::Replacement replacement = map_.find(text, true);
   const bool ends_inside = replacement.bytes < text.size() &&
-                           unicode::continues(text[replacement.bytes]);  // no sound map has such
+                           unicode::continues(text[replacement.bytes]);  // not in a valid map
   if (replacement.bytes > 0 && !ends_inside) return {replacement.text, replacement.bytes};
   const size_t bytes = unicode::character_at(text.data()).bytes;
   return {text.substr(0, bytes), bytes};

@@ -1,4 +1,4 @@
-// What SentencePiece does to a text before it divides it.
+// SentencePiece's normalizer, applied before text is split.
 // Source: sentencepiece 0.2.3, src/normalizer.cc.
 #pragma once
 
@@ -14,38 +14,39 @@
 
 namespace ferry {
 
-// SentencePiece's precompiled normalisation: what characters are replaced by.
+// SentencePiece's precompiled normalization: replacements of characters.
 // Source: sentencepiece, src/normalizer.cc; the trie is Darts-clone's double array.
 
 class Charsmap {
  public:
-  /// Nothing is replaced.
+  /// Replaces nothing.
   Charsmap() = default;
-  /// Of a file's bytes. corrupt, with `what` at its start, where they cannot be one, or where texts
-  /// are no UTF-8.
+  /// Parses a file's bytes. corrupt, starting with `what`, if they are not a map or texts are not
+  /// UTF-8.
   Charsmap(std::string_view bytes, const std::string& what);
 
   struct Replacement {
-    size_t bytes = 0;  // of the text that it is for; 0 where there is none
+    size_t bytes = 0;  // bytes of text replaced; 0 if there is none
     std::string_view text;
   };
-  /// Whether an entry for more than `text` begins with `text` and `byte`.
+  /// Whether a longer entry starts with `text` and `byte`.
   bool goes_on(std::string_view text, char byte) const;
-  /// For the longest beginning of `text`, or the shortest (Hugging Face's tokenizers).
+  /// The replacement of the longest matching prefix of `text`, or the shortest (Hugging Face's
+  /// tokenizers).
   Replacement find(std::string_view text, bool longest) const;
 
  private:
   std::vector<uint32_t> units_;
-  std::string texts_;  // each ended by a zero
+  std::string texts_;  // each terminated by a zero
 };
 
 inline constexpr std::string_view kEscapedSpace = "\xE2\x96\x81";  // U+2581
 
-/// Symbols that users defined: what is always a piece, whatever stands around it.
+/// User-defined symbols, which are always separate pieces.
 class UserSymbols {
  public:
   explicit UserSymbols(const SentencePieceModel& model);
-  /// Bytes of the longest that `text` begins with; 0 where it begins with none.
+  /// Bytes of the longest that `text` starts with; 0 if none.
   size_t longest_at(std::string_view text) const;
   bool may_begin_with(char byte) const { return begins_[static_cast<unsigned char>(byte)]; }
 
@@ -56,15 +57,15 @@ class UserSymbols {
 
 class SentenceNormalizer {
  public:
-  /// `symbols`, which are left as they are, may be nullptr, and must outlive this. `what` names the
-  /// file in errors: corrupt where the characters' map is damaged.
+  /// `symbols`, which are not changed, may be nullptr, and must outlive this. `what` names the file
+  /// in errors: corrupt if the character map is damaged.
   SentenceNormalizer(const SentenceNormalization& normalization, bool whitespace_is_suffix,
                      const UserSymbols* symbols, const std::string& what);
 
-  /// The form of `text`, which is UTF-8, as is the form.
+  /// The normalized form of `text`, both UTF-8.
   std::string normalized(std::string_view text) const;
 
-  /// What stands for a space in it.
+  /// The text that replaces a space.
   std::string_view space() const { return space_; }
 
  private:
@@ -82,8 +83,8 @@ class SentenceNormalizer {
   const UserSymbols* symbols_;
   Charsmap map_;
   std::string_view space_;
-  std::array<bool, 256> plain_{};  // bytes that stay what they are
-  bool only_ascii_is_plain_;       // and before ASCII alone
+  std::array<bool, 256> plain_{};  // bytes that are not changed
+  bool only_ascii_is_plain_;       // and only before ASCII
 };
 
 }  // namespace ferry

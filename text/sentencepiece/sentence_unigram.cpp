@@ -11,7 +11,7 @@ namespace ferry {
 namespace {
 
 constexpr float kUnknownBelowLeast = 10;
-constexpr float kLargestSum = 100000;  // from which sums begin at zero again
+constexpr float kLargestSum = 100000;  // above which sums restart at zero
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -56,7 +56,7 @@ class SentenceUnigram final : public SentenceEncoder {
     return id == no_piece_ ? unknown_score_ : scores_[static_cast<size_t>(id)];
   }
 
-  // `sum` is the score of what stands before the word, and then that of the word's end.
+  // `sum` is the score before the word, and is set to that at its end.
   void encode_word(std::string_view word, UnigramState& state, float& sum,
                    std::vector<int32_t>& ids) const {
     if (std::abs(sum) > kLargestSum) sum = 0;
@@ -77,19 +77,19 @@ class SentenceUnigram final : public SentenceEncoder {
     if (path.margin > 0) state.cache.keep(word, hash, path);
   }
 
-  // By how much sums of a word's path may be off where none is larger than `largest`: each by half
-  // a unit in the last place.
+  // The maximum rounding error of sums on a word's path if none exceeds `largest`: half a unit in
+  // the last place each.
   static float rounding(std::string_view word, float largest) {
     return (static_cast<float>(word.size()) + 2) * largest * std::numeric_limits<float>::epsilon();
   }
 
-  // Whether rounding cannot make another path the best.
+  // Whether rounding cannot change the best path.
   static bool is_certain(const PathCache::Path& path, std::string_view word, float sum) {
     const float largest = std::abs(sum) + path.highest;
     return largest < kLargestSum - 1 && path.margin > rounding(word, largest);
   }
 
-  // As the peer does it to the last bit. True where sums began again.
+  // Exactly as sentencepiece computes it. Returns true if sums restarted.
   bool find_path(std::string_view word, UnigramState& state, float& sum) const {
     std::vector<Node>& nodes = state.nodes;
     nodes.assign(word.size() + 1, {});
@@ -127,8 +127,8 @@ class SentenceUnigram final : public SentenceEncoder {
     return began_again;
   }
 
-  // Puts the ids of the best path's steps into state.word_ids; true where one is of a character
-  // without a piece.
+  // Sets state.word_ids to the ids of the best path; returns true if a step is a character without
+  // a piece.
   bool take_path(std::string_view word, UnigramState& state) const {
     bool has_unknown = false;
     state.word_ids.clear();
@@ -140,7 +140,7 @@ class SentenceUnigram final : public SentenceEncoder {
     return has_unknown;
   }
 
-  // The path with how certain it is.
+  // The path and its certainty.
   static PathCache::Path measured_path(std::string_view word, float before,
                                        const UnigramState& state) {
     float margin = kInfinity, highest = 0;

@@ -12,7 +12,7 @@ namespace {
 
 using Type = SentencePiece::Type;
 
-// Each byte that is no part of a character is a U+FFFD.
+// Each byte that is not part of a character becomes U+FFFD.
 void append_bytes(std::string& bytes, std::string& text) {
   for (std::string_view rest = bytes; !rest.empty();) {
     const size_t good = unicode::well_formed_prefix(rest);
@@ -88,7 +88,7 @@ class SentencePieceTokenizer final : public TextTokenizer {
     return static_cast<char>(found - model_.byte_ids.begin());
   }
 
-  // `at_start` is whether the space that stands before a text is still to come.
+  // `at_start`: whether the space before the text has not been removed yet.
   void append_piece(const SentencePiece& piece, bool& at_start, std::string& text) const {
     const SentenceNormalization& form = model_.normalization;
     if (piece.type == Type::unknown) {

@@ -12,7 +12,7 @@ namespace ferry {
 
 namespace {
 
-// Those with classes which are not assigned as far as PCRE2 knows.
+// Characters with classes that are unassigned in PCRE2's Unicode version.
 std::vector<char32_t> unknown_characters() {
   const uint8_t* classes = unicode::character_classes(unicode::Version::v16);
   std::string known;

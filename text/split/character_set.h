@@ -1,4 +1,4 @@
-// Sets of characters in patterns of PCRE2, which has no classes in classes.
+// Character sets for PCRE2, which does not support nested classes.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-/// One character of the set, as a class's items and as patterns of one character each, either of
-/// which may be empty.
+/// Matches one character of the set: items of a class, and patterns of one character each; either
+/// may be empty.
 struct CharacterSet {
   std::string items;
   std::vector<std::string> patterns;
@@ -35,10 +35,10 @@ struct CharacterSet {
   }
 };
 
-// Characters that the peers know, and an older PCRE2 does not.
+// Characters that an older PCRE2 does not know.
 
-/// What a class of PCRE2 needs beside \p{property} to have all of its characters in Unicode 16, as
-/// items: nothing where the library knows them, or the property is none of L, Lu, Ll, Lm, Lo, M,
+/// Items that a PCRE2 class needs in addition to \p{property} to have all of its characters in
+/// Unicode 16: empty if the library knows them, or the property is not one of L, Lu, Ll, Lm, Lo, M,
 /// N, Nd, S, P, Alphabetic, Han, or "w" for \w.
 std::string newer_characters(std::string_view property);
 

@@ -7,9 +7,9 @@
 
 namespace ferry {
 
-// Runs of characters of a class: what splitters are made of.
+// Scanning of runs of characters of a class.
 
-/// A place in a text and the classes of its characters.
+/// A text and the classes of its characters.
 class Scan {
  public:
   Scan(std::string_view text, const uint8_t* classes)
@@ -24,20 +24,20 @@ class Scan {
   uint8_t classes(size_t at) const {
     return at < end_ ? classes_[unicode::character_at(text_ + at).point] : 0;
   }
-  /// The end of the run of characters that have one of `wanted`.
-  size_t run(size_t at, uint8_t wanted) const {
+  /// The end of the run of characters with one of `included`.
+  size_t run(size_t at, uint8_t included) const {
     while (at < end_) {
       const unicode::Character character = unicode::character_at(text_ + at);
-      if ((classes_[character.point] & wanted) == 0) break;
+      if ((classes_[character.point] & included) == 0) break;
       at += character.bytes;
     }
     return at;
   }
-  /// The end of the run of characters that have none of `unwanted`.
-  size_t run_without(size_t at, uint8_t unwanted) const {
+  /// The end of the run of characters with none of `excluded`.
+  size_t run_without(size_t at, uint8_t excluded) const {
     while (at < end_) {
       const unicode::Character character = unicode::character_at(text_ + at);
-      if ((classes_[character.point] & unwanted) != 0) break;
+      if ((classes_[character.point] & excluded) != 0) break;
       at += character.bytes;
     }
     return at;
@@ -51,8 +51,7 @@ class Scan {
     for (; digits > 0 && (classes(at) & unicode::kNumber) != 0; --digits) at = next(at);
     return at;
   }
-  /// (?i:'s|'t|'re|'ve|'m|'ll|'d); `at` itself where there is none. Without `fold` lower case
-  /// alone.
+  /// (?i:'s|'t|'re|'ve|'m|'ll|'d); `at` itself if there is none. Without `fold` only lower case.
   size_t contraction(size_t at, bool fold) const;
   /// \s+(?!\S)|\s+ from whitespace.
   size_t spaces(size_t at) const {
@@ -103,7 +102,7 @@ size_t Scan::contraction(size_t at, bool fold) const {
       return lower(at + 2) == 'e' ? at + 3 : at;
     case 'l':
       return lower(at + 2) == 'l' ? at + 3 : at;
-    case '\xC5':  // U+017F, long s, is an s where case does not count
+    case '\xC5':  // U+017F, long s, equals s case-insensitively
       return fold && is(at + 2, '\xBF') ? at + 3 : at;
     default:
       return at;
@@ -127,8 +126,8 @@ class ClassSplitter : public Splitter {
   const uint8_t* classes_;
 };
 
-// Whose matches have nothing between: Derived::end_of() gives the end of the one that begins at a
-// place before the text's end.
+// A splitter whose matches have no gaps: Derived::end_of() returns the end of the match that starts
+// at a position.
 template <typename Derived>
 class GaplessSplitter : public ClassSplitter {
  public:
@@ -188,8 +187,7 @@ class O200kSplitter final : public GaplessSplitter<O200kSplitter> {
  public:
   O200kSplitter(Version version, const O200kOptions& options)
       : GaplessSplitter(version), options_(options) {}
-  // The alternatives with and without what may stand before a word are tried in the pattern's
-  // order.
+  // Tries the alternatives with and without the optional prefix of a word, in the pattern's order.
   size_t end_of(const Scan& scan, size_t at) const {
     const uint8_t classes = scan.classes(at);
     const bool may_precede = (classes & (kLetter | kNumber)) == 0 && !scan.is_newline(at);
@@ -220,9 +218,9 @@ class O200kSplitter final : public GaplessSplitter<O200kSplitter> {
   }
 
  private:
-  // [upper-like]*[lower-like]+ from `at`; `none` where there is no such word.
+  // [upper-like]*[lower-like]+ from `at`; `none` if there is no such word.
   static size_t low_word(const Scan& scan, size_t at, size_t none) {
-    size_t both = none;  // behind the last character that is upper- and lower-like
+    size_t both = none;  // after the last character that is both upper- and lower-like
     while (at < scan.end()) {
       const uint8_t classes = scan.classes(at);
       if ((classes & kUpperLike) == 0) {
@@ -243,7 +241,7 @@ class O200kSplitter final : public GaplessSplitter<O200kSplitter> {
   O200kOptions options_;
 };
 
-// DeepSeek-V3's pattern, which leaves gaps: between matches there may be characters of no class.
+// DeepSeek-V3's pattern, which leaves gaps of characters without a class.
 class DeepseekSplitter final : public ClassSplitter {
  public:
   using ClassSplitter::ClassSplitter;

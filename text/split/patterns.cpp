@@ -9,7 +9,7 @@ namespace {
 
 using unicode::Version;
 
-// Texts one behind the other.
+// Concatenates texts.
 template <size_t... kSizes>
 constexpr auto joined(const char (&... texts)[kSizes]) {
   std::array<char, (kSizes + ...) - sizeof...(kSizes)> all{};
@@ -29,7 +29,7 @@ constexpr char kOthers[] = R"( ?[^\s\p{L}\p{N}]+[\r\n]*|)",
 
 constexpr auto kGpt2Pattern =
     joined(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
-// tiktoken's form of it, which divides as it does.
+// tiktoken's equivalent form.
 constexpr auto kR50kPattern =
     joined(R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)");
 constexpr auto kCl100kPattern =
@@ -69,13 +69,13 @@ class LiteralSplitter final : public Splitter {
   std::string text_;
 };
 
-// Nothing when the pattern is none of them.
+// Null if the pattern is not one of them.
 std::unique_ptr<const Splitter> make_known_splitter(std::string_view pattern,
                                                     PatternSyntax syntax) {
   constexpr Version version = Version::v16;
   const auto is = [&](const auto& known) { return pattern == text_of(known); };
   if (is(kGpt2Pattern)) return make_gpt2_splitter(version);
-  // Elsewhere $ is the end of every line, and {1,3}+ any number.
+  // Oniguruma's $ matches at the end of every line, and its {1,3}+ any number of times.
   if (syntax == PatternSyntax::rust && is(kR50kPattern)) return make_gpt2_splitter(version);
   if (syntax == PatternSyntax::rust && is(kCl100kPattern)) {
     return make_cl100k_splitter(version, {.end_is_whole = true});

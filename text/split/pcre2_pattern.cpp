@@ -16,23 +16,23 @@
 namespace ferry {
 namespace {
 
-// Those of published tokenizers have a few hundred bytes, and PCRE2 compiles no more than 64 KiB.
+// Patterns of published tokenizers have a few hundred bytes; PCRE2 compiles at most 64 KiB.
 constexpr size_t kMostBytes = 16 << 10, kMostBytesTranslated = 1 << 20;
 
-// What stands between the brackets of a class.
+// The contents of a class's brackets.
 constexpr char kSpaces[] =
     R"(\t-\r\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr char kHexDigits[] = "0-9A-Fa-f";
-// Rust's (Unicode Technical Standard 18, Annex C), and Oniguruma's, to which joiners are no words,
-// and outside of classes fractions and powers of Latin-1 are.
+// \w in Rust (Unicode Technical Standard 18, Annex C) and in Oniguruma, which excludes joiners and,
+// outside of classes, includes fractions and superscripts of Latin-1.
 constexpr char kRustWord[] = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d})";
 constexpr char kOnigurumaWord[] = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})",
                kOnigurumaWordOutside[] = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xb2\xb3\xb9\xbc-\xbe)";
 
 struct PosixClass {
   std::string_view name;
-  std::vector<std::string_view> properties;  // which Oniguruma's are made of
-  const char* rust;                          // of ASCII alone
+  std::vector<std::string_view> properties;  // that Oniguruma's class consists of
+  const char* rust;                          // ASCII only
 };
 const PosixClass kPosixClasses[] = {{"alpha", {"Alphabetic"}, "A-Za-z"},
                                     {"alnum", {"Alphabetic", "Nd"}, "0-9A-Za-z"},
@@ -95,12 +95,13 @@ class PatternReader {
 
  private:
   [[noreturn]] void refuse(std::string_view part) const {
-    fail(ErrorKind::unsupported, "{}: the regular expression '{}' has '{}', which is not known",
-         what_, pattern_.substr(0, 200), part.substr(0, 40));
+    fail(ErrorKind::unsupported,
+         "{}: the regular expression '{}' contains '{}', which is not supported", what_,
+         pattern_.substr(0, 200), part.substr(0, 40));
   }
   [[noreturn]] void refuse_length(size_t bytes, size_t most) const {
     fail(ErrorKind::unsupported,
-         "{}: the regular expression '{}...' has {} bytes, and at most {} are read", what_,
+         "{}: the regular expression '{}...' has {} bytes; the maximum is {}", what_,
          pattern_.substr(0, 200), bytes, most);
   }
   void check_length(size_t translated) const {
@@ -114,8 +115,7 @@ class PatternReader {
     at_ = end + 1;
   }
 
-  // Behind an opening bracket. (?m) is Oniguruma's for what others call (?s). (*WORD) is a verb of
-  // PCRE2's own.
+  // After an opening parenthesis. Oniguruma's (?m) is (?s) elsewhere. (*WORD) is a verb of PCRE2.
   void open_group() {
     result_ += pattern_[at_++];
     if (is(at_, '*')) refuse("(*");
@@ -126,11 +126,12 @@ class PatternReader {
            std::string_view("imsx-").find(pattern_[at_]) != std::string_view::npos;
          ++at_) {
       is_off = is_off || pattern_[at_] == '-';
-      if (pattern_[at_] == 'x' && is_rust_ && !is_off) refuse("(?x");  // of classes, too
+      if (pattern_[at_] == 'x' && is_rust_ && !is_off) refuse("(?x");  // also in classes
       if (pattern_[at_] == 'm' && is_rust_) multi_line_ = !is_off;
       result_ += pattern_[at_] == 'm' && !is_rust_ ? 's' : pattern_[at_];
     }
-    if (is(at_, ')')) groups_.back().multi_line = multi_line_;  // to the end of the group around it
+    if (is(at_, ')'))
+      groups_.back().multi_line = multi_line_;  // until the end of the enclosing group
   }
 
   void close_group() {
@@ -140,8 +141,8 @@ class PatternReader {
     groups_.pop_back();
   }
 
-  // {,n} is {0,n}. In Oniguruma {,} is text, a + behind braces repeats, and so does a ? behind one
-  // number; elsewhere they are possessive and lazy.
+  // {,n} is {0,n}. In Oniguruma {,} is literal, and a + after braces, or a ? after a single number,
+  // is a repetition; elsewhere they mean possessive and lazy.
   void braces() {
     size_t end = at_ + 1;
     while (end < pattern_.size() &&
@@ -179,7 +180,7 @@ class PatternReader {
     return known + newer("w");
   }
 
-  // The set that an escape of one letter stands for, if it does: s, S, d, D, w, W, h, H.
+  // The set of a one-letter escape, if it is one: s, S, d, D, w, W, h, H.
   std::optional<CharacterSet> set_of(char letter, bool is_inside) {
     const char lower = static_cast<char>(letter | 0x20);
     CharacterSet set;
@@ -191,7 +192,7 @@ class PatternReader {
     return letter == lower ? set : set.complement();
   }
 
-  // \p{Han} is a script here; to PCRE2 also what the script shares with others.
+  // \p{Han} means the script only; PCRE2 includes characters that it shares with others.
   CharacterSet property() {
     const bool is_not = pattern_[at_ + 1] == 'P';
     const size_t begin = at_ + 2;
@@ -209,7 +210,7 @@ class PatternReader {
     return is_not != is_inverted ? set.complement() : set;
   }
 
-  // What a backslash and a letter stand for, where that is the same in PCRE2.
+  // Escapes that have the same meaning in PCRE2.
   bool is_known(char letter, bool is_inside) const {
     if (letter < 'A' || letter > 'z' || (letter > 'Z' && letter < 'a')) return true;
     if (std::string_view("aefnrt").find(letter) != std::string_view::npos) return true;
@@ -219,7 +220,7 @@ class PatternReader {
     return std::string_view("AGKRXZz").find(letter) != std::string_view::npos;
   }
 
-  // A character that is written with a backslash, as PCRE2 writes it.
+  // An escaped character in PCRE2's notation.
   std::string character(bool is_inside) {
     const size_t begin = at_;
     if (at_ + 1 >= pattern_.size()) refuse("\\");
@@ -242,7 +243,7 @@ class PatternReader {
     return std::string(pattern_.substr(begin, at_ - begin));
   }
 
-  // Outside of a class.
+  // Outside of classes.
   std::string escape() {
     if (at_ + 1 >= pattern_.size()) refuse("\\");
     const char letter = pattern_[at_ + 1];
@@ -261,7 +262,7 @@ class PatternReader {
     return character(false);
   }
 
-  // From its opening bracket to behind its closing one.
+  // From its opening bracket to after its closing one.
   CharacterSet character_class() {
     if (++depth_ > 20) refuse("[[[");
     const size_t begin = at_++;
@@ -284,12 +285,12 @@ class PatternReader {
     return (is(at_, '&') && is(at_ + 1, '&')) || (is_rust_ && is(at_, '-') && is(at_ + 1, '-'));
   }
 
-  // To the closing bracket or an operator between two of them. What a class begins with is no
-  // closing bracket, and in Rust no operator.
+  // Up to the closing bracket or a set operator. The first character of a class is not a closing
+  // bracket and, in Rust, not an operator.
   CharacterSet union_of_items(bool begins) {
     CharacterSet all;
-    bool behind_set = false;    // where a minus is itself, not a range's
-    bool behind_minus = false;  // which is itself, too, where a set follows
+    bool behind_set = false;    // a minus here is literal, not a range
+    bool behind_minus = false;  // literal, too, if a set follows
     for (; begins && is_rust_ && is(at_, '-'); ++at_) all.items += "\\-";
     begins = begins && all.items.empty();
     for (; at_ < pattern_.size() && (begins || !is(at_, ']')); begins = false) {
@@ -316,7 +317,7 @@ class PatternReader {
     return all;
   }
 
-  // A set that stands in a class: \s, \p{L}, [:alpha:] or a class.
+  // A set inside a class: \s, \p{L}, [:alpha:] or a class.
   std::optional<CharacterSet> item_set() {
     if (is(at_, '\\') && at_ + 1 < pattern_.size()) {
       const char letter = pattern_[at_ + 1];
@@ -345,7 +346,7 @@ class PatternReader {
     refuse(pattern_.substr(at_, end + 2 - at_));
   }
 
-  // One that is open: where it begins in the result, and what holds behind it.
+  // An open group: its start in the result, and the flags to restore after it.
   struct OpenGroup {
     size_t begin;
     bool multi_line;
@@ -356,7 +357,7 @@ class PatternReader {
   const std::string& what_;
   size_t at_ = 0;
   std::string result_;
-  size_t atom_ = 0;  // where what a quantifier repeats begins in the result
+  size_t atom_ = 0;  // start of the last atom in the result, for quantifiers
   bool multi_line_ = false;
   std::vector<OpenGroup> groups_;
   std::map<std::string, std::string, std::less<>> newer_;  // by property

@@ -27,7 +27,7 @@ struct Freed {
   }
 };
 
-// What one thread needs to match.
+// Per-thread state for matching.
 struct Matching {
   explicit Matching(const pcre2_code* code)
       : data(pcre2_match_data_create_from_pattern(code, nullptr)),
@@ -54,7 +54,7 @@ class RegexSplitter final : public Splitter {
       fail(ErrorKind::unsupported, "{}: the regular expression '{}' cannot be compiled: {} at {}",
            what, pattern.substr(0, 200), message_of(code), at);
     }
-    // Without it matches take longer, and are the same.
+    // Optional: only affects speed.
     static_cast<void>(pcre2_jit_compile(compiled_.get(), PCRE2_JIT_COMPLETE));
   }
 
@@ -91,7 +91,7 @@ class RegexSplitter final : public Splitter {
     }
     auto matching = std::make_unique<Matching>(compiled_.get());
     if (!matching->data || !matching->context) {
-      fail(ErrorKind::exhausted, "{}: no memory is left to match a regular expression", what_);
+      fail(ErrorKind::exhausted, "{}: out of memory matching a regular expression", what_);
     }
     return matching;
   }

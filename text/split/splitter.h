@@ -1,4 +1,4 @@
-// How a tokenizer divides text into pieces, over whose borders no token reaches.
+// Splits text into pieces whose borders no token crosses.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +17,23 @@ struct Match {
 class Splitter {
  public:
   virtual ~Splitter() = default;
-  /// The first match at or behind `from`, which no character reaches over; {size, size} when there
-  /// is none. `text` is UTF-8. Safe from several threads. exhausted when looking takes too long.
+  /// The first match at or after `from`, a character boundary; {size, size} if there is none.
+  /// `text` is UTF-8. Thread-safe. exhausted if matching takes too long.
   virtual Match find(std::string_view text, size_t from) const = 0;
 };
 
-/// Whose regular expressions: those of Hugging Face's tokenizers, or of tiktoken.
+/// Syntax of a pattern: Hugging Face's tokenizers (Oniguruma) or tiktoken (Rust).
 enum class PatternSyntax { oniguruma, rust };
 
-/// Of `pattern`: written by hand where it is one that published tokenizers use, else PCRE2's.
-/// unsupported, with `what` at its start, when it cannot be compiled.
+/// Makes a splitter for `pattern`: hand-written for those of published tokenizers, otherwise by
+/// PCRE2. unsupported, starting with `what`, if it cannot be compiled.
 std::unique_ptr<const Splitter> make_splitter(const std::string& pattern, PatternSyntax syntax,
                                               const std::string& what);
 
-/// Of a text that is to be found as it stands.
+/// Makes a splitter for literal text.
 std::unique_ptr<const Splitter> make_literal_splitter(const std::string& text);
 
-/// The patterns of tiktoken's encodings by name, and the name given back where it is none.
+/// The pattern of a tiktoken encoding; other names are returned unchanged.
 std::string tiktoken_pattern(const std::string& name);
 
 }  // namespace ferry

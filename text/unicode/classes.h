@@ -1,4 +1,4 @@
-// What the patterns of tokenizers ask of a character.
+// The character classes used by tokenizers' patterns.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ enum CharacterClass : uint8_t {
   kPunctuation = 128  // \p{P}
 };
 
-/// Which characters are known.
+/// Unicode versions.
 enum class Version : uint8_t {
   v16,  // as tokenizers 0.23 (Oniguruma) and tiktoken 0.14 (Rust's regex) have them
   v18   // as Python's regex 2026.11 has them
@@ -32,14 +32,14 @@ const uint8_t* character_classes(Version version);
 /// Standard 18, Annex C).
 bool is_word(char32_t point);
 
-// Ranges of characters, in order.
+// Lookup in sorted ranges of characters.
 
-/// The range, of those from `first` to `last`, that has the character; null when none does.
+/// The range that contains the character; null if there is none.
 template <typename Range, size_t kCount>
 const Range* range_of(const Range (&ranges)[kCount], char32_t point) {
   const auto* found =
       std::upper_bound(std::begin(ranges), std::end(ranges), point,
-                       [](char32_t wanted, const Range& range) { return wanted <= range.last; });
+                       [](char32_t value, const Range& range) { return value <= range.last; });
   return found != std::end(ranges) && found->first <= point ? found : nullptr;
 }
 

@@ -42,7 +42,7 @@ for point in POINTS:
         # What it would be composed of, by a library that knows it: the first of two starts no other pair.
         if len(parts) == 2 and parts[0][0] != "<": inert.append(int(parts[0], 16))
     elif combining and not parts:
-        # A mark of another class, before which or behind which it must go.
+        # A mark of another class, before or after which it must go.
         low, high = "\u0334", "\u0345"  # classes 1 and 240
         if not (nfkd.normalize_str("a" + high + character) == "a" + character + high or combining == 240) or \
            not (nfkd.normalize_str("a" + character + low) == "a" + low + character or combining == 1): inert.append(point)
@@ -77,8 +77,8 @@ struct PeerLower {
   char32_t first, last;
   int distance;  // of the lower case
 };""")
-show("kNotNormalized", "Characters that its normal forms leave alone: they do not take them apart, put them together or move them.", ranges(set(inert)))
-show("kLowerCases", "Characters whose lower case a library may not know.", pairs)
-show("kOtherPunctuation", "Punctuation that it does not know, and what it takes for some.", ranges(unlike + other))
-show("kOtherWords", "Parts of words that are no letters, numbers or marks, and numbers that are no parts of words.", ranges(words))
+show("kNotNormalized", "Characters that its normal forms do not decompose, compose or reorder.", ranges(set(inert)))
+show("kLowerCases", "Lower cases that a library may not know.", pairs)
+show("kOtherPunctuation", "Punctuation that it does not recognize, and other characters that it treats as punctuation.", ranges(unlike + other))
+show("kOtherWords", "Word characters that are not letters, numbers or marks, and numbers that are not word characters.", ranges(words))
 print("\n}  // namespace ferry::unicode")

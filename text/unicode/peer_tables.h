@@ -11,8 +11,7 @@ struct PeerLower {
   int distance;  // of the lower case
 };
 
-// Characters that its normal forms leave alone: they do not take them apart, put them together or
-// move them.
+// Characters that its normal forms do not decompose, compose or reorder.
 inline constexpr PeerRange kNotNormalized[] = {
     {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
     {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},
@@ -33,7 +32,7 @@ inline constexpr PeerRange kNotNormalized[] = {
     {0x1e5ee, 0x1e5ef}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9},
 };
 
-// Characters whose lower case a library may not know.
+// Lower cases that a library may not know.
 inline constexpr PeerLower kLowerCases[] = {
     {0x1c89, 0x1c89, 0x1},    {0xa7cb, 0xa7cb, -0xa567}, {0xa7cc, 0xa7cc, 0x1},
     {0xa7ce, 0xa7ce, 0x1},    {0xa7d2, 0xa7d2, 0x1},     {0xa7d4, 0xa7d4, 0x1},
@@ -41,7 +40,7 @@ inline constexpr PeerLower kLowerCases[] = {
     {0x16ea0, 0x16eb8, 0x1b},
 };
 
-// Punctuation that it does not know, and what it takes for some.
+// Punctuation that it does not recognize, and other characters that it treats as punctuation.
 inline constexpr PeerRange kOtherPunctuation[] = {
     {0x61d, 0x61d},     {0x9fd, 0x9fd},     {0xa76, 0xa76},     {0xc77, 0xc77},
     {0xc84, 0xc84},     {0x166d, 0x166d},   {0x1b4e, 0x1b4f},   {0x1b7d, 0x1b7f},
@@ -56,7 +55,7 @@ inline constexpr PeerRange kOtherPunctuation[] = {
     {0x1e95e, 0x1e95f},
 };
 
-// Parts of words that are no letters, numbers or marks, and numbers that are no parts of words.
+// Word characters that are not letters, numbers or marks, and numbers that are not word characters.
 inline constexpr PeerRange kOtherWords[] = {
     {0x5f, 0x5f},       {0xb2, 0xb3},       {0xb9, 0xb9},       {0xbc, 0xbe},
     {0x9f4, 0x9f9},     {0xb72, 0xb77},     {0xbf0, 0xbf2},     {0xc78, 0xc7e},

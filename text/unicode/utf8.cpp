@@ -6,11 +6,11 @@ namespace ferry::unicode {
 namespace {
 
 struct Sequence {
-  size_t bytes;  // that belong together
+  size_t bytes;  // of the sequence
   bool well_formed;
 };
 
-// What begins at `at`, whose first byte is no ASCII.
+// The sequence at `at`, whose first byte is not ASCII.
 Sequence sequence_at(const unsigned char* at, const unsigned char* end) {
   const unsigned char first = *at;
   size_t length = 0;

@@ -1,4 +1,4 @@
-// Characters of text that is known to be UTF-8, and the way there.
+// Characters of valid UTF-8 text, and validation.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ inline bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0x
 /// Bytes of the longest prefix of `text` that is well-formed UTF-8.
 size_t well_formed_prefix(std::string_view text);
 
-/// `text` with each longest part that could have begun a character, or else each byte, replaced by
-/// U+FFFD (Unicode 16, section 3.9; Python's errors="replace", Rust's from_utf8_lossy).
+/// `text` with each maximal invalid subpart replaced by U+FFFD (Unicode 16, section 3.9; Python's
+/// errors="replace", Rust's from_utf8_lossy).
 std::string replaced_malformed(std::string_view text);
 
 void append(std::string& text, char32_t point);

@@ -20,7 +20,7 @@ TrainArguments read_arguments_alone(std::span<const std::string> words, const La
 
 void settle_tokenizer(TrainArguments& arguments) {
   adopt_tokenizer(*posix_file_system(), arguments);
-  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
+  complete_vocabulary(arguments, arguments.vocab_size.value_or(0));
 }
 
 TrainArguments read_run_arguments(std::span<const std::string> words, const Launch& launch,

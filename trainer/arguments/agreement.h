@@ -7,13 +7,12 @@
 
 namespace ferry {
 
-/// What all ranks have to agree on, a line each: values of all arguments that are used; of paths,
-/// which may be others on each host, and of --device, whether there is one.
+/// What all ranks must agree on, one line each: the values of all arguments that are used; of paths
+/// and --device, which may differ between hosts, only whether they were given.
 std::string agreement_text(const TrainArguments& arguments);
 
-/// mismatch, naming what differs, where `own` is not what `first` is: those of this process, number
-/// `rank`, and of the first one. Ranks with different arguments would wait for each other in vain,
-/// or train different models without a word.
+/// mismatch, naming what differs, unless `own` (of this process, rank `rank`) equals `first` (of
+/// rank 0). Ranks with different arguments would deadlock, or silently train different models.
 void check_agreement(const std::string& own, const std::string& first, int rank);
 
 }  // namespace ferry

@@ -26,7 +26,7 @@ constexpr bool kIsList = false;
 template <typename T>
 constexpr bool kIsList<std::vector<T>> = true;
 
-// Members that show None hold an empty text or list.
+// Members that print as None hold an empty string or list.
 template <typename T>
 ArgumentValue value_from(const T& held, bool none_when_empty) {
   if constexpr (std::is_same_v<T, LayerPattern>) {
@@ -40,7 +40,7 @@ ArgumentValue value_from(const T& held, bool none_when_empty) {
   }
 }
 
-// The number, list or text that a value is as a T; a list's one element stands for the list.
+// A value converted to T; a list of one element converts like that element.
 template <typename T>
 T converted(const ArgumentValue& value) {
   if constexpr (kIsOptional<T>) {
@@ -60,7 +60,7 @@ T converted(const ArgumentValue& value) {
       if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
     }
     if (const T* held = std::get_if<T>(&value)) return *held;
-    fail(ErrorKind::internal, "a value of another kind than its argument");
+    fail(ErrorKind::internal, "a value of the wrong type for its argument");
   }
 }
 
@@ -73,7 +73,7 @@ bool has_word(std::string_view words, std::string_view word) {
   return false;
 }
 
-// "1..": from 1 to the greatest of sizes.
+// "1..": from 1 to the largest size.
 void check_range(const ArgumentRow& row, int64_t value) {
   const std::string_view range = row.choices;
   int64_t least = 0, most = kMostSize;
@@ -90,7 +90,7 @@ void check_choices(const ArgumentRow& row, const ArgumentValue& value) {
   }
   const auto check = [&](std::string_view word) {
     if (has_word(row.choices, word)) return;
-    fail(ErrorKind::invalid, "{}: '{}' is none of its choices: {}", row.flag(), word, row.choices);
+    fail(ErrorKind::invalid, "{}: '{}' is not one of: {}", row.flag(), word, row.choices);
   };
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) {
     for (const std::string& word : *list) check(word);
@@ -101,7 +101,8 @@ void check_choices(const ArgumentRow& row, const ArgumentValue& value) {
   }
 }
 
-// As Megatron-LM has it: numbers are equal whatever their kind, and a lone element is its list.
+// As in Megatron-LM, numbers compare equal whatever their type, and a list of one element equals
+// it.
 bool same_value(const ArgumentRow& row, const ArgumentValue& a, const ArgumentValue& b) {
   if (a == b) return true;
   if (row.kind == ArgumentKind::real && a.index() > 1 && b.index() > 1) {
@@ -116,7 +117,7 @@ bool same_value(const ArgumentRow& row, const ArgumentValue& a, const ArgumentVa
   return false;
 }
 
-// Megatron-LM takes the one element out of these lists.
+// Megatron-LM unwraps lists of one element.
 ArgumentValue without_lone_list(const ArgumentRow& row, ArgumentValue value) {
   if (row.initial == "None" || row.initial.starts_with('[')) return value;
   if (const auto* reals = std::get_if<std::vector<double>>(&value); reals && reals->size() == 1) {
@@ -251,11 +252,10 @@ void set_value(TrainArguments& arguments, const ArgumentRow& row, ArgumentValue 
     const bool is_initial = same_value(row, value, parse_initial(row.kind, row.initial));
     if (!is_initial && row.status != ArgumentStatus::no_effect &&
         row.status != ArgumentStatus::derived && row.status != ArgumentStatus::saved) {
-      fail(
-          ErrorKind::unsupported,
-          "{} is an argument of Megatron-LM that this trainer does not have: leave it out (then it "
-          "is {})",
-          row.flag(), row.initial);
+      fail(ErrorKind::unsupported,
+           "{} is an argument of Megatron-LM that this trainer does not support: leave it out "
+           "(default: {})",
+           row.flag(), row.initial);
     }
     arguments.others.insert_or_assign(row.name(), std::move(value));
     return;

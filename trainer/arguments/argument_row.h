@@ -1,5 +1,4 @@
-// The one table of Megatron-LM's arguments, and of our own few: name, kind, default, and what they
-// mean here.
+// The one table of Megatron-LM's arguments and our few own: name, type, default and status.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +16,12 @@ namespace ferry {
 
 enum class ArgumentStatus : uint8_t {
   used,         // a member of TrainArguments
-  no_effect,    // chooses between Megatron-LM's own kernels or ways to launch: accepted
-  unsupported,  // refused with another value than its default
-  removed,      // of older releases: refused, and no part of a checkpoint's arguments
-  derived,      // no flag: follows from others
-  saved,        // no flag: joins them when a checkpoint is saved
-  fork,         // used; of another tree or our own: shown and saved where it is not the default
+  no_effect,    // selects Megatron-LM's own kernels or launchers: accepted, ignored
+  unsupported,  // rejected unless it has its default value
+  removed,      // from older releases: rejected, not part of a checkpoint's arguments
+  derived,      // no flag: computed from others
+  saved,        // no flag: added when a checkpoint is saved
+  fork,         // used; from another fork or our own: printed and saved unless it is the default
 };
 
 using ArgumentMember =
@@ -37,16 +36,16 @@ struct ArgumentRow {
   ArgumentKind kind = ArgumentKind::flag;
   std::string_view initial;  // the default, as Python shows it
   ArgumentMember member = {};
-  std::string_view choices = "";  // words apart, or a range of whole numbers; empty: any value
-  std::string_view argument_name = "";  // where it is not the first flag's
+  std::string_view choices = "";        // words, or a range of integers; empty: any value
+  std::string_view argument_name = "";  // if it differs from the first flag's
   ArgumentStatus status = ArgumentStatus::used;
 
-  /// The attribute of Megatron-LM's args: "save_interval".
+  /// The attribute name in Megatron-LM's args: "save_interval".
   std::string name() const;
   std::string_view flag() const { return flags.substr(0, flags.find(' ')); }
-  /// "AttnBackend." of a default that is a member of an enum; empty otherwise.
+  /// "AttnBackend." if the default is a member of that enum; empty otherwise.
   std::string_view enum_prefix() const;
-  /// The default as a command line would give it: "auto" of "AttnBackend.auto", "fp32" of
+  /// The default as written on a command line: "auto" of "AttnBackend.auto", "fp32" of
   /// "torch.float32".
   std::string_view initial_word() const {
     return kind == ArgumentKind::dtype ? dtype_word(initial) : initial.substr(enum_prefix().size());
@@ -57,19 +56,19 @@ struct ArgumentRow {
 /// All rows; no two share a flag.
 const std::vector<ArgumentRow>& argument_rows();
 
-/// Null when there is none. Rows of no flag are found by name alone.
+/// Null if there is none. Rows without a flag are found by name only.
 const ArgumentRow* find_flag(std::string_view flag);
 const ArgumentRow* find_argument(std::string_view name);
 
-/// The flag that is most like `flag`; empty when none is near.
+/// The flag most similar to `flag`; empty if none is close.
 std::string nearest_flag(std::string_view flag);
 
-/// The value that `arguments` has for a row: of the member, of `others`, or the default.
+/// The value of a row in `arguments`: its member, its entry in `others`, or the default.
 ArgumentValue value_of(const TrainArguments& arguments, const ArgumentRow& row);
 bool is_default(const TrainArguments& arguments, const ArgumentRow& row);
 
-/// Sets it: a member, or one of `others`. invalid for a value that is no choice of the row;
-/// unsupported for one that means something in Megatron-LM and is not to be had here.
+/// Sets a member or an entry of `others`. invalid if the value is not one of the row's choices;
+/// unsupported if Megatron-LM has it but this trainer does not.
 void set_value(TrainArguments& arguments, const ArgumentRow& row, ArgumentValue value);
 
 // Parts of the table.
@@ -78,7 +77,7 @@ std::span<const ArgumentRow> parallel_rows();
 std::span<const ArgumentRow> training_rows();
 std::span<const ArgumentRow> run_rows();        // checkpoints, logging, exit
 std::span<const ArgumentRow> derived_rows();    // without a flag
-std::span<const ArgumentRow> fork_rows();       // of other trees, and our own
+std::span<const ArgumentRow> fork_rows();       // from other forks, and our own
 std::span<const ArgumentRow> no_effect_rows();  // status no_effect, whatever the rows say
 std::span<const ArgumentRow> unsupported_rows();
 std::span<const ArgumentRow> unsupported_family_rows();  // other models, numbers and services

@@ -71,7 +71,7 @@ constexpr std::array<NumberedWord, 5> kAttentionBackends = {
 constexpr std::string_view kBackendEnum = "AttnBackend.";
 constexpr std::string_view kGraphScopeEnum = "InferenceCudaGraphScope.";
 
-// Words of the command line, and what they are.
+// Words of the command line and the dtypes they stand for.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kDtypes = {
     {{"fp32", "torch.float32"},
      {"bf16", "torch.bfloat16"},
@@ -83,7 +83,7 @@ std::string parse_dtype(std::string_view flag, std::string_view word) {
   for (const auto& [known, dtype] : kDtypes) {
     if (known == word) return std::string(dtype);
   }
-  fail(ErrorKind::invalid, "{}: '{}' is none of fp32, bf16, fp16, fp8, auto", flag, word);
+  fail(ErrorKind::invalid, "{}: '{}' is not one of fp32, bf16, fp16, fp8, auto", flag, word);
 }
 
 template <typename T, typename Convert>
@@ -181,7 +181,7 @@ ArgumentValue read_argument(ArgumentKind kind, std::string_view name, const Valu
     if (const auto number = item.integer()) return words.push_back(fmt::to_string(*number));
     if (const auto number = item.real()) return words.push_back(python_real(*number));
     if (item.kind() == ValueKind::global) return words.push_back(item.text());
-    fail(ErrorKind::invalid, "{}: holds what is no number, text or list of them", name);
+    fail(ErrorKind::invalid, "{}: not a number, a string or a list of these", name);
   };
   switch (kind) {
     case ArgumentKind::flag:
@@ -195,7 +195,7 @@ ArgumentValue read_argument(ArgumentKind kind, std::string_view name, const Valu
         std::vector<int64_t> numbers;
         for (size_t i = 0; i < value.size(); ++i) {
           const auto number = value[i].integer();
-          if (!number) fail(ErrorKind::invalid, "{}: element {} is no whole number", name, i);
+          if (!number) fail(ErrorKind::invalid, "{}: element {} is not a whole number", name, i);
           numbers.push_back(*number);
         }
         return numbers;
@@ -216,7 +216,7 @@ ArgumentValue read_argument(ArgumentKind kind, std::string_view name, const Valu
   }
   if (value.kind() == ValueKind::list || value.kind() == ValueKind::tuple) {
     for (size_t i = 0; i < value.size(); ++i) add(value[i]);
-    if (!is_list(kind)) fail(ErrorKind::invalid, "{}: is a list, and one value is wanted", name);
+    if (!is_list(kind)) fail(ErrorKind::invalid, "{}: is a list, expected a single value", name);
   } else {
     add(value);
   }
@@ -240,8 +240,8 @@ int signal_number(std::string_view name) {
   for (const NumberedWord& each : kSignals) {
     if (each.word == name) return each.number;
   }
-  fail(ErrorKind::invalid, "'{}' is no signal to end by: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2",
-       name);
+  fail(ErrorKind::invalid,
+       "'{}' is not one of the signals SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2", name);
 }
 
 std::string python_text(ArgumentKind kind, const ArgumentValue& value) {

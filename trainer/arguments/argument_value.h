@@ -1,4 +1,5 @@
-// Values of arguments: read from a command line, shown as Python shows them, put into checkpoints.
+// Values of arguments: parsed from a command line, printed as Python prints them, stored in
+// checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,12 @@
 
 namespace ferry {
 
-/// Nothing: None.
+/// Empty: None.
 using ArgumentValue =
     std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>,
                  std::vector<double>, std::vector<std::string>>;
 
-/// Every n-th layer, or 0 or 1 for each layer; nothing: not said.
+/// Every n-th layer, or 0 or 1 for each layer; empty: not given.
 using LayerPattern = std::variant<std::monostate, int64_t, std::vector<int64_t>>;
 
 enum class ArgumentKind : uint8_t {
@@ -37,29 +38,29 @@ enum class ArgumentKind : uint8_t {
   signal,   // SIGTERM
 };
 
-/// The words that followed a flag, as a value. invalid, naming the flag and what it takes.
+/// Parses the words after a flag. invalid, naming the flag and what it takes.
 ArgumentValue parse_argument(ArgumentKind kind, std::string_view flag,
                              std::span<const std::string> words);
 
-/// A default, written as Python shows it.
+/// A default, in Python's notation.
 ArgumentValue parse_initial(ArgumentKind kind, std::string_view initial);
 
-/// A value of a checkpoint's arguments or of a YAML file. invalid, naming `name`.
+/// A value from a checkpoint's arguments or a YAML file. invalid, naming `name`.
 ArgumentValue read_argument(ArgumentKind kind, std::string_view name, const Value& value);
 
-/// What Python's str() shows.
+/// Python's str().
 std::string python_text(ArgumentKind kind, const ArgumentValue& value);
 
-/// The object that Megatron-LM holds.
+/// The object that Megatron-LM would pickle.
 Value python_value(ArgumentKind kind, const ArgumentValue& value, Draft& draft);
 
 /// Python's repr() of a float.
 std::string python_real(double value);
 
-/// "fp32" for "torch.float32"; one that no flag takes stays as it is.
+/// "fp32" for "torch.float32"; other names are returned unchanged.
 std::string_view dtype_word(std::string_view dtype);
 
-/// The number of a signal that runs are told to end by; invalid for another one.
+/// The number of a signal that stops a run; invalid for any other.
 int signal_number(std::string_view name);
 
 }  // namespace ferry

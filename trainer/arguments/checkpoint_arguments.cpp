@@ -8,7 +8,7 @@ namespace ferry {
 namespace {
 
 enum class Take : uint8_t {
-  when_absent,  // only where nothing was given
+  when_absent,  // only if not given
   always,
 };
 
@@ -67,8 +67,8 @@ constexpr Taken kModel[] = {
     {"padded_vocab_size", Take::when_absent},
     {"ckpt_format", Take::when_absent},
 };
-// What shapes the model, too, though Megatron-LM leaves it to the command line: a run without
-// these would go on as another model.
+// These also shape the model, though Megatron-LM leaves them to the command line: without them a
+// run would continue as another model.
 constexpr Taken kModelToo[] = {
     {"qk_layernorm"},
     {"layernorm_epsilon"},
@@ -111,7 +111,7 @@ void take(TrainArguments& arguments, const Taken& taken, const Value& checkpoint
   try {
     set_value(arguments, *row, read_argument(row->kind, taken.name, value));
   } catch (const Error& error) {
-    fail(error.kind(), "{}: the run that saved it had an argument that cannot be taken over: {}",
+    fail(error.kind(), "{}: the run that saved it used an argument that is not supported here: {}",
          path, error.what());
   }
   notes.push_back(fmt::format("Setting {} to {} from checkpoint", taken.name,
@@ -123,7 +123,8 @@ void take(TrainArguments& arguments, const Taken& taken, const Value& checkpoint
 void adopt_checkpoint_arguments(TrainArguments& arguments, const Value& checkpoint,
                                 const std::string& path, std::vector<std::string>& notes) {
   if (checkpoint.is_none()) {
-    notes.push_back(fmt::format("{}: has no arguments; those that were given are used", path));
+    notes.push_back(
+        fmt::format("{}: has no stored arguments; using those of the command line", path));
     return;
   }
   const auto take_all = [&](std::span<const Taken> all) {

@@ -1,4 +1,4 @@
-// Refusals of arguments that do not fit together.
+// Checks of argument values and combinations.
 #pragma once
 
 #include <fmt/core.h>
@@ -15,15 +15,15 @@
 
 namespace ferry {
 
-constexpr int64_t kMostSize = int64_t{1} << 40;  // of any size: products of three fit in 128 bits
+constexpr int64_t kMostSize = int64_t{1} << 40;  // for any size: products of three fit in 128 bits
 
-/// invalid with the message unless `fits`.
+/// Throws invalid with the message unless `fits`.
 template <typename... Args>
 void check_fits(bool fits, fmt::format_string<Args...> format, Args&&... args) {
   if (!fits) fail(ErrorKind::invalid, format, std::forward<Args>(args)...);
 }
 
-/// invalid unless `number` splits evenly over `ranks`, naming those ranks that would do.
+/// Throws invalid unless `number` is divisible by `ranks`, naming rank counts that would work.
 inline void check_splits(int64_t number, std::string_view what, int64_t ranks,
                          std::string_view flag) {
   if (number % ranks == 0) return;
@@ -33,11 +33,11 @@ inline void check_splits(int64_t number, std::string_view what, int64_t ranks,
 
 inline void check_size(std::string_view flag, int64_t value, int64_t least = 1,
                        int64_t most = kMostSize) {
-  check_fits(value >= least && value <= most, "{} {}: a whole number from {} to {} is wanted", flag,
+  check_fits(value >= least && value <= most, "{} {}: must be a whole number from {} to {}", flag,
              value, least, most);
 }
 
-/// At most one of these was given.
+/// Throws invalid if more than one of these was given.
 inline void check_one_of(std::initializer_list<std::pair<std::string_view, bool>> flags) {
   std::string_view first;
   for (const auto& [flag, given] : flags) {

@@ -1,4 +1,4 @@
-// What follows from arguments, and whether they fit together: before anything is allocated.
+// Derives arguments from others and checks that they are consistent, before anything is allocated.
 //
 // Source: Megatron-LM megatron/training/arguments.py (validate_args), vocab_utils.py,
 // core/transformer/transformer_config.py, core/parallel_state.py.
@@ -13,37 +13,36 @@
 
 namespace ferry {
 
-// The processes of a run, as far as its arguments depend on them.
+// What arguments depend on of how the processes of a run were launched.
 
 struct Launch {
-  std::string launcher;  // "mpirun", "srun"; empty: nothing started several
+  std::string launcher;  // "mpirun", "srun"; empty: a single process
   int64_t world_size = 1, rank = 0;
 
   /// Ranks are threads of this process.
   bool is_alone() const { return world_size == 1; }
 };
 
-/// Fills in what was left out and checks sizes. invalid, naming the numbers that do not fit and
-/// those that would; unsupported for a combination that this trainer does not have. What was
-/// changed although it was given is told in `notes`, one sentence each. A second call changes
-/// nothing.
+/// Fills in missing arguments and checks sizes. invalid, naming the numbers that do not fit and
+/// ones that would; unsupported for combinations that this trainer does not have. `notes` gets a
+/// sentence for each argument that was given and changed. Idempotent.
 void complete_arguments(TrainArguments& arguments, const Launch& launch,
                         std::vector<std::string>& notes);
 
-/// Once the tokenizer is known: padded_vocab_size, unless it was given or adopted from a
-/// checkpoint, where it is checked. invalid when it is too small.
-void settle_vocabulary(TrainArguments& arguments, int64_t tokens);
+/// Once the tokenizer is known: sets padded_vocab_size, or checks it if it was given or adopted
+/// from a checkpoint. invalid if it is too small.
+void complete_vocabulary(TrainArguments& arguments, int64_t tokens);
 
-/// Ranks that hold the same parameters of experts.
+/// Number of ranks that hold the same expert parameters.
 int64_t expert_data_parallel_size(const TrainArguments& arguments);
 
-/// Whether fp32 copies of parameters are kept as what bf16 leaves of them, 16 bits.
+/// Whether fp32 master weights are kept as the 16 bits that bf16 drops.
 bool keeps_remainders(const TrainArguments& arguments);
 
-/// Most bytes that a rank takes to copy aside what it saves; nothing: as many as its host has.
+/// The limit of a rank's staging memory for saves, in bytes; empty: what its host has.
 std::optional<uint64_t> staging_bytes(const TrainArguments& arguments);
 
-// Its parts, in their order.
+// The steps of complete_arguments(), in order.
 void complete_model(TrainArguments& arguments, std::vector<std::string>& notes);
 void complete_ranks(TrainArguments& arguments, const Launch& launch,
                     std::vector<std::string>& notes);

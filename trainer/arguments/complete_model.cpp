@@ -31,19 +31,17 @@ void complete_sizes(TrainArguments& a) {
              "--seq-length {} and --encoder-seq-length {} are the same number: leave one out",
              *a.seq_length, a.encoder_seq_length.value_or(0));
   a.encoder_seq_length = a.seq_length;
-  check_fits(
-      *a.max_position_embeddings >= *a.seq_length,
-      "--max-position-embeddings {} is less than --seq-length {}: at least as many positions "
-      "are needed",
-      *a.max_position_embeddings, *a.seq_length);
+  check_fits(*a.max_position_embeddings >= *a.seq_length,
+             "--max-position-embeddings {} is less than --seq-length {}: at least that many "
+             "positions are needed",
+             *a.max_position_embeddings, *a.seq_length);
   if (!a.ffn_hidden_size) {
-    // As wide that three matrices have as many elements as two of four times the width.
+    // Three matrices of this width have as many elements as two of four times the hidden size.
     a.ffn_hidden_size = a.swiglu ? *a.hidden_size * 8 / 3 / 64 * 64 : *a.hidden_size * 4;
-    check_fits(
-        *a.ffn_hidden_size > 0,
-        "--hidden-size {}: --swiglu makes the MLP's width a multiple of 64 out of it, and it is "
-        "too small for that; give --ffn-hidden-size",
-        *a.hidden_size);
+    check_fits(*a.ffn_hidden_size > 0,
+               "--hidden-size {}: too small to derive the MLP's width (a multiple of 64 with "
+               "--swiglu); give --ffn-hidden-size",
+               *a.hidden_size);
   }
 }
 
@@ -75,8 +73,7 @@ void complete_positions(TrainArguments& a) {
   const auto part = static_cast<int64_t>(static_cast<double>(*a.kv_channels) * a.rotary_percent);
   const int64_t rotated = a.multi_latent_attention ? a.qk_pos_emb_head_dim : part;
   check_fits(rotated % 2 == 0,
-             "{} {}: rotary positions rotate pairs of a head's elements, so that the number must "
-             "be even",
+             "{} {}: rotary positions rotate pairs of elements, so the number must be even",
              a.multi_latent_attention ? "--qk-pos-emb-head-dim"
              : a.rotary_percent == 1  ? "--kv-channels"
                                       : "--kv-channels times --rotary-percent is",
@@ -99,8 +96,8 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
   if (!a.num_experts) return;
   if (a.add_bias_linear && has_layer_of_experts(a)) {
     fail(ErrorKind::unsupported,
-         "--num-experts: biases of routers and experts are not to be had here; give "
-         "--disable-bias-linear (--add-qkv-bias keeps those of queries, keys and values)");
+         "--num-experts: router and expert biases are not supported; give --disable-bias-linear "
+         "(--add-qkv-bias keeps the biases of queries, keys and values)");
   }
   check_fits(!a.xielu,
              "--xielu and --num-experts exclude each other: experts have no parameters of xIELU");
@@ -114,7 +111,7 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
     check_size("--moe-layer-freq", *every);
   } else if (const auto* list = std::get_if<std::vector<int64_t>>(&a.moe_layer_freq)) {
     check_fits(static_cast<int64_t>(list->size()) == *a.num_layers,
-               "--moe-layer-freq has {} elements for --num-layers {}: one a layer is wanted",
+               "--moe-layer-freq has {} elements for --num-layers {}: give one for each layer",
                list->size(), *a.num_layers);
   }
   check_fits(
@@ -123,18 +120,18 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
       "--moe-router-pre-softmax, or --moe-router-score-function sigmoid");
   check_fits(a.moe_aux_loss_coeff.size() == a.moe_router_load_balancing_type.size(),
              "--moe-aux-loss-coeff has {} values for {} kinds of --moe-router-load-balancing-type: "
-             "one for each is wanted",
+             "give one for each",
              a.moe_aux_loss_coeff.size(), a.moe_router_load_balancing_type.size());
   int64_t counting = 0;
   for (size_t i = 0; i < a.moe_aux_loss_coeff.size(); ++i) {
     counting += a.moe_aux_loss_coeff[i] != 0 && a.moe_router_load_balancing_type[i] != "none";
   }
-  check_fits(counting <= 1,
-             "--moe-aux-loss-coeff: {} kinds of losses at once are not to be had here", counting);
+  check_fits(counting <= 1, "--moe-aux-loss-coeff: {} kinds of losses at once are not supported",
+             counting);
   if (a.moe_router_num_groups) {
     check_splits(*a.num_experts, "experts", *a.moe_router_num_groups, "--moe-router-num-groups");
     check_fits(a.moe_router_group_topk.has_value(),
-               "--moe-router-num-groups {}: --moe-router-group-topk says how many are chosen",
+               "--moe-router-num-groups {}: give --moe-router-group-topk, how many are chosen",
                *a.moe_router_num_groups);
     check_size("--moe-router-group-topk", *a.moe_router_group_topk, 1, *a.moe_router_num_groups);
   }
@@ -153,31 +150,31 @@ void complete_model(TrainArguments& a, Notes& notes) {
                "--mtp-num-layers needs --position-embedding-type rope");
   }
   if (a.apply_query_key_layer_scaling) a.attention_softmax_in_fp32 = true;
-  check_fits(a.layernorm_epsilon >= 0, "--norm-epsilon {}: 0 or a positive number is wanted",
+  check_fits(a.layernorm_epsilon >= 0, "--norm-epsilon {}: must be 0 or a positive number",
              a.layernorm_epsilon);
-  check_fits(a.init_method_std >= 0, "--init-method-std {}: 0 or a positive number is wanted",
+  check_fits(a.init_method_std >= 0, "--init-method-std {}: must be 0 or a positive number",
              a.init_method_std);
   const auto check_dropout = [](std::string_view flag, double p) {
-    check_fits(p >= 0 && p < 1, "{} {}: a number from 0 to below 1 is wanted", flag, p);
+    check_fits(p >= 0 && p < 1, "{} {}: must be at least 0 and less than 1", flag, p);
   };
   check_dropout("--attention-dropout", a.attention_dropout);
   check_dropout("--hidden-dropout", a.hidden_dropout);
 }
 
-void settle_vocabulary(TrainArguments& a, int64_t tokens) {
+void complete_vocabulary(TrainArguments& a, int64_t tokens) {
   if (!a.padded_vocab_size) {
     check_fits(
         a.tokenizer_type != "HuggingFaceTokenizer" || a.tokenizer_model.empty() || tokens != 0,
-        "--vocab-size is missing: --tokenizer-model {} is no folder here, from whose files the "
-        "size of the vocabulary would be read",
+        "--vocab-size is missing: --tokenizer-model {} is not a folder on this machine from which "
+        "the vocabulary size could be read",
         a.tokenizer_model);
     const std::string_view files = a.tokenizer_type == "NullTokenizer" ? ""
                                    : a.tokenizer_type == "GPT2BPETokenizer"
                                        ? "--vocab-file, or "
                                        : "--tokenizer-model, or ";
     check_fits(tokens != 0,
-               "--vocab-size is missing: nothing says how large the vocabulary is of the "
-               "tokenizer, {}. Give {}--vocab-size",
+               "--vocab-size is missing: the vocabulary size of the tokenizer, {}, is unknown. "
+               "Give {}--vocab-size",
                a.tokenizer_type, files);
     check_size("the vocabulary", tokens);
     check_size("--make-vocab-size-divisible-by", a.make_vocab_size_divisible_by);

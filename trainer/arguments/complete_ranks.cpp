@@ -26,16 +26,16 @@ void complete_data_ranks(TrainArguments& a, const Launch& launch) {
   }
   check_size("the number of ranks", a.world_size, 1, RunArguments::kMostRanks);
   check_fits(a.world_size % ranks == 0,
-             "{} ranks ({}) are no multiple of {} tensor x {} pipeline x {} context parallel ranks "
-             "= {}: start a multiple of {}",
+             "{} ranks ({}) are not a multiple of {} tensor x {} pipeline x {} context parallel "
+             "ranks = {}: start a multiple of {}",
              a.world_size, launch.launcher, a.tensor_model_parallel_size,
              a.pipeline_model_parallel_size, a.context_parallel_size, ranks, ranks);
   const int64_t data = a.world_size / ranks;
-  check_fits(
-      a.data_parallel_size == 0 || a.data_parallel_size == data,
-      "--data-parallel-size {}: {} started {} ranks, which makes {} for data; leave it out or "
-      "start {}",
-      a.data_parallel_size, launch.launcher, a.world_size, data, ranks * a.data_parallel_size);
+  check_fits(a.data_parallel_size == 0 || a.data_parallel_size == data,
+             "--data-parallel-size {}: {} started {} ranks, which leaves {} for data; leave it out "
+             "or start {}",
+             a.data_parallel_size, launch.launcher, a.world_size, data,
+             ranks * a.data_parallel_size);
   a.data_parallel_size = data;
 }
 
@@ -45,7 +45,7 @@ void complete_expert_ranks(TrainArguments& a) {
   check_fits(
       stage_ranks % ranks == 0,
       "--expert-model-parallel-size {} x --expert-tensor-parallel-size {}: the {} ranks of a "
-      "pipeline stage are no multiple of {}; use more data parallel ranks or fewer of these",
+      "pipeline stage are not a multiple of {}; use more data parallel ranks or fewer of these",
       a.expert_model_parallel_size, *a.expert_tensor_parallel_size, stage_ranks, ranks);
   if (a.expert_model_parallel_size == 1) return;
   check_fits(a.num_experts.has_value(),
@@ -55,7 +55,7 @@ void complete_expert_ranks(TrainArguments& a) {
                "--expert-model-parallel-size");
 }
 
-// What tensor ranks share out.
+// Sizes that are split over tensor parallel ranks.
 void check_tensor_ranks(const TrainArguments& a) {
   const int64_t tensor = a.tensor_model_parallel_size;
   constexpr std::string_view kFlag = "--tensor-model-parallel-size";
@@ -84,16 +84,16 @@ void complete_sequence(TrainArguments& a, Notes& notes) {
   }
   const int64_t context = a.context_parallel_size;
   if (context > 1) {
-    check_fits(*a.seq_length % (2 * context) == 0,
-               "--seq-length {} is no multiple of 2 x --context-parallel-size {}: {} is the next",
-               *a.seq_length, context, (*a.seq_length / (2 * context) + 1) * 2 * context);
+    check_fits(
+        *a.seq_length % (2 * context) == 0,
+        "--seq-length {} is not a multiple of 2 x --context-parallel-size {}: {} is the next",
+        *a.seq_length, context, (*a.seq_length / (2 * context) + 1) * 2 * context);
   }
   const int64_t parts = context * (a.sequence_parallel ? a.tensor_model_parallel_size : 1);
-  check_fits(
-      *a.seq_length % parts == 0,
-      "--seq-length {} is no multiple of the {} parts that --sequence-parallel makes of it: {} "
-      "is the next",
-      *a.seq_length, parts, (*a.seq_length / parts + 1) * parts);
+  check_fits(*a.seq_length % parts == 0,
+             "--seq-length {} is not a multiple of the {} parts that --sequence-parallel splits it "
+             "into: {} is the next",
+             *a.seq_length, parts, (*a.seq_length / parts + 1) * parts);
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
@@ -103,7 +103,7 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-// In the words of this program's flags.
+// Rephrases the error with this program's flags.
 template <typename Check>
 void check_pipeline(const Check& check) {
   try {
@@ -160,8 +160,8 @@ void complete_stages(TrainArguments& a) {
     run.stage_letters = parse_stage_letters(letters, ErrorKind::invalid);
     const auto count = static_cast<int64_t>(run.stage_letters.size());
     check_fits(count % stages == 0,
-               "--pipeline-model-parallel-layout has {} stages: a multiple of "
-               "--pipeline-model-parallel-size {} is wanted",
+               "--pipeline-model-parallel-layout has {} stages: must be a multiple of "
+               "--pipeline-model-parallel-size {}",
                count, stages);
     virtual_count = count / stages;
     check_stage_letters(run.stage_letters, stages);
@@ -195,10 +195,11 @@ void complete_ranks(TrainArguments& a, const Launch& launch, Notes& notes) {
   complete_sequence(a, notes);
   check_tensor_ranks(a);
   complete_stages(a);
-  // Weights are cut over tensor ranks alone.
+  // Weights are sharded over tensor parallel ranks only.
   const auto check_shards = [](auto& shards, int64_t ranks, std::string_view flag) {
-    check_fits(shards.value_or(ranks) == ranks, "{} {}: there are as many as tensor ranks, {}",
-               flag, shards.value_or(0), ranks);
+    check_fits(shards.value_or(ranks) == ranks,
+               "{} {}: must equal the number of tensor parallel ranks, {}", flag,
+               shards.value_or(0), ranks);
     shards = ranks;
   };
   check_shards(a.tensor_parallel_num_weight_shards, a.tensor_model_parallel_size,

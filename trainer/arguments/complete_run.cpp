@@ -22,14 +22,14 @@ void complete_data(TrainArguments& a) {
                 {"--per-split-data-args-path", !a.per_split_data_args_path.empty()}});
 }
 
-// Megatron-LM's pretrain_gpt.py has a default of its own (args_defaults), whose tokenizer is made
-// of two files and has no model.
+// The default of Megatron-LM's pretrain_gpt.py (args_defaults), a tokenizer of two files without
+// --tokenizer-model.
 void complete_tokenizer(TrainArguments& a) {
   if (!a.tokenizer_type.empty()) return;
   check_fits(a.tokenizer_model.empty(),
-             "--tokenizer-model {} without --tokenizer-type, which is {} then, as in Megatron-LM, "
-             "and has no model: give --tokenizer-type, HuggingFaceTokenizer for a folder of "
-             "Hugging Face or Llama2Tokenizer for SentencePiece's tokenizer.model",
+             "--tokenizer-model {} without --tokenizer-type: the default, {} as in Megatron-LM, "
+             "takes no model. Give --tokenizer-type HuggingFaceTokenizer for a Hugging Face folder "
+             "or Llama2Tokenizer for SentencePiece's tokenizer.model",
              a.tokenizer_model, kDefaultTokenizer);
   a.tokenizer_type = kDefaultTokenizer;
 }
@@ -39,16 +39,17 @@ void complete_saves(TrainArguments& a) {
   if (!a.async_save) a.async_strategy = "mcore";
   staging_bytes(a);
   check_fits(a.override_ckpt_iteration.value_or(0) == 0 || !a.finetune,
-             "--override-ckpt-iteration: with --finetune counting begins at 0 anyway");
+             "--override-ckpt-iteration: with --finetune iterations start at 0 anyway");
   check_fits(!a.load_main_params_from_ckpt || a.no_load_optim,
              "--load-main-params-from-ckpt is for a run without the optimizer's state: add "
              "--no-load-optim");
   if (a.skip_train) a.no_load_optim = true;
   if (a.save.empty()) return;
-  check_fits(a.save_interval.has_value(), "--save {}: --save-interval says how often", a.save);
+  check_fits(a.save_interval.has_value(), "--save {}: give --save-interval, how often to save",
+             a.save);
   if (!a.save_retain_interval) return;
   check_fits(*a.save_retain_interval % *a.save_interval == 0,
-             "--save-retain-interval {} is no multiple of --save-interval {}",
+             "--save-retain-interval {} is not a multiple of --save-interval {}",
              *a.save_retain_interval, *a.save_interval);
 }
 
@@ -63,8 +64,7 @@ std::optional<uint64_t> staging_bytes(const TrainArguments& a) {
          kSizeForms);
   }
   if (*bytes < kLeast) {
-    fail(ErrorKind::invalid,
-         "--staging-memory: {} is too little to save through; give at least 64KiB",
+    fail(ErrorKind::invalid, "--staging-memory: {} is too small; give at least 64KiB",
          a.staging_memory);
   }
   return bytes;

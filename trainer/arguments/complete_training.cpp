@@ -17,19 +17,20 @@ using Notes = std::vector<std::string>;
 constexpr std::string_view kFloat32 = "torch.float32";
 
 void complete_batch(TrainArguments& a, Notes& notes) {
-  check_fits(a.micro_batch_size.has_value(), "--micro-batch-size is missing: samples of one pass");
+  check_fits(a.micro_batch_size.has_value(),
+             "--micro-batch-size is missing: samples in one forward pass");
   const int64_t least = checked_multiply(*a.micro_batch_size, a.data_parallel_size, "a batch");
   check_one_of({{"--step-batch-size-schedule", !a.step_batch_size_schedule.empty()},
                 {"--global-batch-size", a.is_global_batch_size_explicit}});
   check_one_of({{"--step-batch-size-schedule", !a.step_batch_size_schedule.empty()},
                 {"--rampup-batch-size", !a.rampup_batch_size.empty()}});
   check_fits(a.rampup_batch_size.empty() || a.rampup_batch_size.size() == 3,
-             "--rampup-batch-size has {} values: start, increment and samples are wanted",
+             "--rampup-batch-size has {} values: give start, increment and samples",
              a.rampup_batch_size.size());
   if (!a.rampup_batch_size.empty()) {
     notes.push_back(
-        "--rampup-batch-size: batches grow, as Megatron-LM's did until April 2026; since then it "
-        "ignores the argument, and has --step-batch-size-schedule instead");
+        "--rampup-batch-size: batches grow as in Megatron-LM until April 2026; later releases "
+        "ignore the argument and use --step-batch-size-schedule instead");
   }
   if (!a.global_batch_size) {
     a.global_batch_size = least;
@@ -38,7 +39,7 @@ void complete_batch(TrainArguments& a, Notes& notes) {
   check_size("--global-batch-size", *a.global_batch_size);
   const bool varies = !a.step_batch_size_schedule.empty() || a.decrease_batch_size_if_needed;
   check_fits(varies || *a.global_batch_size % least == 0,
-             "--global-batch-size {} is no multiple of --micro-batch-size {} x {} data parallel "
+             "--global-batch-size {} is not a multiple of --micro-batch-size {} x {} data parallel "
              "ranks: {} is the next",
              *a.global_batch_size, *a.micro_batch_size, a.data_parallel_size,
              (*a.global_batch_size / least + 1) * least);
@@ -46,23 +47,23 @@ void complete_batch(TrainArguments& a, Notes& notes) {
   if (!a.eval_micro_batch_size) a.eval_micro_batch_size = a.micro_batch_size;
   const int64_t eval = checked_multiply(*a.eval_micro_batch_size, a.data_parallel_size, "a batch");
   check_fits(varies || *a.eval_global_batch_size % eval == 0,
-             "--eval-global-batch-size {} is no multiple of --eval-micro-batch-size {} x {} data "
-             "parallel ranks",
+             "--eval-global-batch-size {} is not a multiple of --eval-micro-batch-size {} x {} "
+             "data parallel ranks",
              *a.eval_global_batch_size, *a.eval_micro_batch_size, a.data_parallel_size);
   check_fits(a.dataloader_type != "cyclic" || *a.eval_micro_batch_size == *a.micro_batch_size,
-             "--eval-micro-batch-size {} with --dataloader-type cyclic: --micro-batch-size {} is "
-             "what evaluations take at a time here, and other samples with another size",
+             "--eval-micro-batch-size {} with --dataloader-type cyclic: evaluations use "
+             "--micro-batch-size {}, and another size would select other samples",
              *a.eval_micro_batch_size, *a.micro_batch_size);
-  // Evaluation takes the micro-batches of training: the mean over tokens is the same.
+  // Evaluation uses the micro-batch size of training: the mean over tokens is the same.
   const int64_t rest = *a.eval_global_batch_size % least;
   check_fits(varies ? *a.eval_global_batch_size >= least : rest == 0,
-             "--eval-global-batch-size {} is no multiple of --micro-batch-size {} x {} data "
-             "parallel ranks, which evaluations take at a time: {} is the next",
+             "--eval-global-batch-size {} is not a multiple of --micro-batch-size {} x {} data "
+             "parallel ranks: {} is the next",
              *a.eval_global_batch_size, *a.micro_batch_size, a.data_parallel_size,
              *a.eval_global_batch_size - rest + least);
 }
 
-// Tokens of a micro-batch are counted in 32 bits, and its activations in 63.
+// Tokens of a micro-batch are counted in 32 bits, its activations in 63.
 void check_pass(const TrainArguments& a) {
   const int64_t tokens = checked_multiply(*a.micro_batch_size, *a.seq_length, "tokens of a pass");
   check_fits(tokens <= INT32_MAX,
@@ -72,7 +73,7 @@ void check_pass(const TrainArguments& a) {
   checked_multiply(tokens, checked_multiply(widest, int64_t{64}, "a token"), "bytes of a pass");
 }
 
-// Either iterations or samples count, in all of the run's lengths.
+// All lengths of a run are given in iterations, or all in samples.
 void check_length(const TrainArguments& a) {
   if (a.skip_train) return;
   check_one_of({{"--train-iters", a.train_iters.has_value()},
@@ -98,7 +99,7 @@ void check_length(const TrainArguments& a) {
              "--lr-warmup-fraction excludes --lr-warmup-iters and --lr-warmup-samples");
 }
 
-// Megatron-LM holds the rate without a word. Where batches change, the loop's warning has the
+// Megatron-LM silently keeps the rate constant. If batch sizes change, the loop's warning has the
 // figures.
 void note_short_decay(const TrainArguments& a, Notes& notes) {
   const bool by_samples = a.train_samples.has_value();
@@ -123,11 +124,11 @@ void note_short_decay(const TrainArguments& a, Notes& notes) {
 void complete_schedule(TrainArguments& a, Notes& notes) {
   if (a.lr_warmup_fraction) {
     check_fits(*a.lr_warmup_fraction >= 0 && *a.lr_warmup_fraction < 1,
-               "--lr-warmup-fraction {}: a part of 1 is wanted", *a.lr_warmup_fraction);
+               "--lr-warmup-fraction {}: must be between 0 and 1", *a.lr_warmup_fraction);
   }
   check_fits(a.lr || a.skip_train, "--lr is missing");
   if (a.lr) {
-    check_fits(*a.lr >= 0, "--lr {}: 0 or a positive number is wanted", *a.lr);
+    check_fits(*a.lr >= 0, "--lr {}: must be 0 or a positive number", *a.lr);
     check_fits(a.min_lr >= 0 && a.min_lr <= *a.lr, "--min-lr {} is not between 0 and --lr {}",
                a.min_lr, *a.lr);
     check_fits(a.lr_warmup_init >= 0 && a.lr_warmup_init <= *a.lr,
@@ -135,7 +136,7 @@ void complete_schedule(TrainArguments& a, Notes& notes) {
   }
   const bool wsd = a.lr_decay_style == "WSD" && !a.skip_train;
   check_fits(!wsd || a.lr_wsd_decay_iters || a.lr_wsd_decay_samples,
-             "--lr-decay-style WSD: --lr-wsd-decay-{} says how long the decay at the end is",
+             "--lr-decay-style WSD: give --lr-wsd-decay-{}, the length of the final decay",
              a.train_samples ? "samples" : "iters");
   check_one_of({{"--override-opt-param-scheduler", a.override_opt_param_scheduler},
                 {"--use-checkpoint-opt-param-scheduler", a.use_checkpoint_opt_param_scheduler}});
@@ -161,7 +162,7 @@ void complete_weight_decay(TrainArguments& a) {
       a.weight_decay_incr_style);
   check_fits(*a.start_weight_decay >= 0 && *a.end_weight_decay >= *a.start_weight_decay,
              "weight decay from {} to {} (--weight-decay, or --start-weight-decay and "
-             "--end-weight-decay): it may only grow, from 0 on",
+             "--end-weight-decay): it must not be negative or decrease",
              *a.start_weight_decay, *a.end_weight_decay);
 }
 
@@ -174,16 +175,16 @@ void check_main_dtypes(const TrainArguments& a) {
              "leave one out");
   if (a.main_params_dtype == kFloat32) return;
   fail(ErrorKind::unsupported,
-       "--main-params-dtype fp16 is not to be had here: with --bf16, fp32 takes as little memory, "
-       "16 bits beside the model's own, and loses nothing. Leave it out");
+       "--main-params-dtype fp16 is not supported: with --bf16, fp32 takes no more memory, 16 bits "
+       "in addition to the model's own, and is exact. Leave it out");
 }
 
 void check_moments(std::string_view flag, const std::string& dtype) {
   const std::string_view word = dtype_word(dtype);
   if (word == "fp32" || word == "bf16") return;
   fail(ErrorKind::unsupported,
-       "{} {} is not to be had here: bf16 takes 2 bytes a parameter and, having the range of fp32, "
-       "no scales; fp32 takes 4",
+       "{} {} is not supported: bf16 takes 2 bytes per parameter and, with the range of fp32, "
+       "needs no scales; fp32 takes 4",
        flag, word);
 }
 
@@ -213,7 +214,7 @@ void complete_precision(TrainArguments& a, Notes& notes) {
   a.params_dtype = a.fp16 ? "torch.float16" : a.bf16 ? "torch.bfloat16" : "torch.float32";
   check_precision_aware(a);
   const bool dynamic = a.fp16 && a.loss_scale.value_or(0) == 0;
-  if (dynamic) a.check_for_nan_in_loss_and_grad = false;  // they tell the scaler
+  if (dynamic) a.check_for_nan_in_loss_and_grad = false;  // they configure the scaler
   if (a.bf16) {
     if (a.grad_reduce_in_bf16) {
       a.accumulate_allreduce_grads_in_fp32 = false;
@@ -222,17 +223,17 @@ void complete_precision(TrainArguments& a, Notes& notes) {
       notes.push_back("accumulate and all-reduce gradients in fp32 for bfloat16 data type.");
     }
   }
-  check_fits(a.loss_scale.value_or(0) >= 0, "--loss-scale {}: a positive number is wanted",
+  check_fits(a.loss_scale.value_or(0) >= 0, "--loss-scale {}: must be a positive number",
              a.loss_scale.value_or(0));
   if (!dynamic) return;
   check_fits(a.min_loss_scale > 0 && a.min_loss_scale <= a.initial_loss_scale,
              "--min-loss-scale {} is not between 0 and --initial-loss-scale {}", a.min_loss_scale,
              a.initial_loss_scale);
   check_fits(a.loss_scale_window >= 1 && std::floor(a.loss_scale_window) == a.loss_scale_window,
-             "--loss-scale-window {}: a whole number of iterations is wanted", a.loss_scale_window);
+             "--loss-scale-window {}: must be a whole number of iterations", a.loss_scale_window);
 }
 
-// Layers that stay in bf16, as many at either end as one pipeline stage has at most.
+// Layers that stay in bf16: at either end at most those of one pipeline stage.
 void check_bf16_layers(const TrainArguments& a) {
   if (!a.first_last_layers_bf16) return;
   check_fits(a.fp8_recipe != "delayed",
@@ -245,18 +246,17 @@ void check_bf16_layers(const TrainArguments& a) {
 
 void complete_fp8(const TrainArguments& a, Notes& notes) {
   if (a.fp8.empty()) return;
-  check_fits(a.bf16, "--fp8-format {} is for --bf16: give that{}", a.fp8,
-             a.fp16 ? " in the place of --fp16" : ", too");
+  check_fits(a.bf16, "--fp8-format {} needs --bf16{}", a.fp8, a.fp16 ? " instead of --fp16" : "");
   if (a.fp8_recipe != "delayed" && a.fp8_recipe != "tensorwise") {
     fail(ErrorKind::unsupported,
-         "--fp8-recipe {}: there are tensorwise and delayed here, which have one scale a tensor",
+         "--fp8-recipe {}: supported are tensorwise and delayed, with one scale per tensor",
          a.fp8_recipe);
   }
   check_size("--fp8-margin", a.fp8_margin, -64, 64);
   check_bf16_layers(a);
   if (a.num_experts) {
     notes.push_back(
-        "--fp8-format: routed experts compute in bf16; attention's linear layers, dense MLPs and "
+        "--fp8-format: routed experts run in bf16; only attention's linear layers, dense MLPs and "
         "shared experts in FP8");
   }
 }
@@ -266,9 +266,9 @@ void check_optimizer(const TrainArguments& a) {
        {std::pair{"--adam-beta1", a.adam_beta1}, std::pair{"--adam-beta2", a.adam_beta2},
         std::pair{"--ademamix-beta3", a.ademamix_beta3},
         std::pair{"--sgd-momentum", a.sgd_momentum}}) {
-    check_fits(beta >= 0 && beta < 1, "{} {}: a part of 1 is wanted", flag, beta);
+    check_fits(beta >= 0 && beta < 1, "{} {}: must be between 0 and 1", flag, beta);
   }
-  check_fits(a.adam_eps >= 0, "--adam-eps {}: a positive number is wanted", a.adam_eps);
+  check_fits(a.adam_eps >= 0, "--adam-eps {}: must be a positive number", a.adam_eps);
   check_fits(a.clip_grad >= 0, "--clip-grad {}: 0 for none, or a positive number", a.clip_grad);
 }
 
@@ -278,7 +278,7 @@ void check_recompute_modules(const TrainArguments& a, Notes& notes) {
   check_fits(a.recompute_method.empty() && !a.recompute_num_layers,
              "--recompute-method and --recompute-num-layers are for --recompute-granularity full");
   for (const std::string& module : a.recompute_modules) {
-    check_fits(std::ranges::count(kModules, module) > 0, "--recompute-modules {}: there are {}",
+    check_fits(std::ranges::count(kModules, module) > 0, "--recompute-modules {}: supported are {}",
                module, fmt::join(kModules, ", "));
     check_fits(module != "mla_up_proj" || a.multi_latent_attention,
                "--recompute-modules mla_up_proj is for --multi-latent-attention");
@@ -286,8 +286,8 @@ void check_recompute_modules(const TrainArguments& a, Notes& notes) {
   // Megatron-LM's default when none are given.
   if (std::ranges::all_of(a.recompute_modules, [](auto& m) { return m == "core_attn"; })) {
     notes.push_back(
-        "--recompute-granularity selective: core_attn alone saves nothing, for attention never "
-        "keeps its scores here; --recompute-modules takes others");
+        "--recompute-granularity selective: core_attn alone saves nothing, because attention never "
+        "keeps its scores; give other --recompute-modules");
   }
 }
 
@@ -295,10 +295,11 @@ void complete_recompute(TrainArguments& a, Notes& notes) {
   if (a.recompute_activations) a.recompute_granularity = "selective";
   if (a.recompute_granularity == "selective") check_recompute_modules(a, notes);
   if (a.recompute_granularity != "full") return;
-  check_fits(!a.recompute_method.empty(),
-             "--recompute-granularity full: --recompute-method uniform or block says which layers");
+  check_fits(
+      !a.recompute_method.empty(),
+      "--recompute-granularity full: give --recompute-method uniform or block, which layers");
   check_fits(a.recompute_num_layers.has_value(),
-             "--recompute-method {}: --recompute-num-layers says how many", a.recompute_method);
+             "--recompute-method {}: give --recompute-num-layers, how many", a.recompute_method);
   check_size("--recompute-num-layers", *a.recompute_num_layers, 1, *a.num_layers);
 }
 

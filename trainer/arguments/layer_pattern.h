@@ -7,8 +7,8 @@
 
 namespace ferry {
 
-/// Lists of whole numbers, +, * with a whole number, parentheses. invalid, naming `flag`, for
-/// anything else, and beyond 65,536 elements.
+/// Accepts lists of integers, +, * with an integer, and parentheses. invalid, naming `flag`, for
+/// anything else or more than 65,536 elements.
 std::vector<int64_t> parse_layer_pattern(std::string_view flag, std::string_view text);
 
 }  // namespace ferry

@@ -13,7 +13,7 @@ namespace ferry {
 namespace {
 
 constexpr uint64_t kMostFileBytes = 1 << 20;
-constexpr int kMostFiles = 16;  // a file may name a file
+constexpr int kMostFiles = 16;  // files may include files
 
 bool takes_value(ArgumentKind kind) {
   return kind != ArgumentKind::flag && kind != ArgumentKind::negated &&
@@ -33,7 +33,7 @@ bool is_flag(std::string_view word) {
   return !number && word.find(' ') == std::string_view::npos;
 }
 
-// What a launcher is given before the program's own words.
+// Arguments of a launcher, given before the program's own.
 bool is_of_torchrun(std::string flag) {
   constexpr std::string_view kFlags[] = {
       "--nproc-per-node", "--nnodes",        "--node-rank", "--master-addr", "--master-port",
@@ -56,11 +56,10 @@ class ArgumentParser {
         continue;
       }
       if (!is_flag(word)) {
-        fail(ErrorKind::invalid,
-             "'{}' stands without the name of an argument (they all begin with --){}", word,
-             files_.status(word).kind == PathKind::file
-                 ? "; a file of arguments is given as @" + word
-                 : "");
+        fail(ErrorKind::invalid, "'{}' is not preceded by an argument name (all begin with --){}",
+             word,
+             files_.status(word).kind == PathKind::file ? "; give a file of arguments as @" + word
+                                                        : "");
       }
       const size_t equals = word.find('=');
       const std::string flag = word.substr(0, equals);
@@ -96,7 +95,7 @@ class ArgumentParser {
     const ArgumentRow* row = find_flag(flag);
     if (row == nullptr && !is_file) fail_unknown(flag);
     if (!is_file && row->status == ArgumentStatus::removed && !row->is_bound()) {
-      fail(ErrorKind::invalid, "{} is of older releases of Megatron-LM: {}", flag,
+      fail(ErrorKind::invalid, "{} is from older releases of Megatron-LM: {}", flag,
            "see --micro-batch-size, --tensor-model-parallel-size, --lr-warmup-fraction, "
            "--recompute-granularity");
     }
@@ -105,15 +104,14 @@ class ArgumentParser {
       const bool no = row->kind == ArgumentKind::either && flag.starts_with("--no-");
       return set_value(arguments_, *row, row->kind != ArgumentKind::negated && !no);
     }
-    // argparse takes no value at all for the lists of paths.
-    if (values.empty()) fail(ErrorKind::invalid, "{} wants a value behind it", flag);
+    // argparse accepts empty lists of paths.
+    if (values.empty()) fail(ErrorKind::invalid, "{} needs a value", flag);
     if (flag == "--args-file") return take_file(values.front());
     if (flag == "--yaml-cfg") return take_yaml(values.front());
-    // A script's empty variable: a run would train for days and save nothing.
+    // Probably an empty variable in a script: the run would train for days and save nothing.
     if (row->kind == ArgumentKind::text && row->is_bound() && values.front().empty() &&
         !row->initial.empty()) {
-      fail(ErrorKind::invalid, "{} is given an empty value; give one, or leave the argument out",
-           flag);
+      fail(ErrorKind::invalid, "{} has an empty value; give one, or leave the argument out", flag);
     }
     set_value(arguments_, *row, parse_argument(row->kind, flag, values));
     if (row->name() == "global_batch_size") arguments_.is_global_batch_size_explicit = true;
@@ -127,14 +125,14 @@ class ArgumentParser {
            flag, flag);
     }
     const std::string nearest = nearest_flag(flag);
-    fail(ErrorKind::invalid, "{} is no argument of training{}{}{}", flag,
+    fail(ErrorKind::invalid, "{} is not an argument of training{}{}{}", flag,
          nearest.empty() ? "" : "; the nearest is ", nearest,
          nearest.empty() ? " (ferry train --help lists them)" : "");
   }
 
   void take_file(const std::string& path) {
     if (++file_count_ > kMostFiles) {
-      fail(ErrorKind::invalid, "{}: more than {} argument files, perhaps one names itself", path,
+      fail(ErrorKind::invalid, "{}: more than {} argument files; does one include itself?", path,
            kMostFiles);
     }
     take(split_words(read_file(files_, path, kMostFileBytes), path));
@@ -145,17 +143,17 @@ class ArgumentParser {
     take_mapping(document->root(), path, 0);
   }
 
-  // Sections (language_model:, model_parallel:) hold arguments, too.
+  // Sections (language_model:, model_parallel:) contain arguments.
   void take_mapping(const Value& mapping, const std::string& path, int depth) {
     if (mapping.kind() != ValueKind::dict || depth > 8) {
-      fail(ErrorKind::invalid, "{}: is no mapping of arguments to values", path);
+      fail(ErrorKind::invalid, "{}: is not a mapping of arguments to values", path);
     }
     std::set<std::string> names;
     for (size_t i = 0; i < mapping.pair_count(); ++i) {
       std::string name(mapping.pair_key(i).string().value_or(""));
       std::replace(name.begin(), name.end(), '-', '_');
       if (!names.insert(name).second) {
-        fail(ErrorKind::invalid, "{}: {} is there with _ and with -; remove one of the two", path,
+        fail(ErrorKind::invalid, "{}: {} is given both with _ and with -; remove one of them", path,
              name);
       }
       const Value value = mapping.pair_value(i);
@@ -169,7 +167,7 @@ class ArgumentParser {
         std::string flag = "--" + name;
         std::replace(flag.begin(), flag.end(), '_', '-');
         const std::string nearest = nearest_flag(flag);
-        fail(ErrorKind::invalid, "{}: {} is no argument of training{}{}", path, name,
+        fail(ErrorKind::invalid, "{}: {} is not an argument of training{}{}", path, name,
              nearest.empty() ? "" : "; the nearest is ", nearest);
       }
       if (value.is_none()) continue;
@@ -205,7 +203,7 @@ std::vector<std::string> split_words(std::string_view text, std::string_view pat
       at = std::min(text.find('\n', at), text.size());
       continue;
     }
-    if (c == '\\' && at + 1 < text.size() && text[at + 1] == '\n') {  // the line goes on
+    if (c == '\\' && at + 1 < text.size() && text[at + 1] == '\n') {  // line continuation
       ++at;
       continue;
     }
@@ -214,7 +212,7 @@ std::vector<std::string> split_words(std::string_view text, std::string_view pat
     if (c == '\'' || c == '"') {
       const size_t end = text.find(c, at + 1);
       if (end == std::string_view::npos) {
-        fail(ErrorKind::invalid, "{}: a quotation mark {} without its second one", path, c);
+        fail(ErrorKind::invalid, "{}: unterminated quotation mark {}", path, c);
       }
       words.back() += text.substr(at + 1, end - at - 1);
       at = end;
@@ -239,8 +237,7 @@ std::string no_effect_note(const TrainArguments& arguments, bool on_gpus) {
     flags += fmt::format("{}{}", flags.empty() ? "" : ", ", row->flag());
   }
   if (flags.empty()) return flags;
-  return "accepted and without effect here (they choose between Megatron-LM's kernels, services or "
-         "ways to launch): " +
+  return "accepted but ignored (they select Megatron-LM's own kernels, services or launchers): " +
          flags;
 }
 
@@ -256,11 +253,11 @@ std::string unfused_note(const TrainArguments& arguments, bool on_gpus) {
   add(arguments.context_parallel_size > 1,
       fmt::format("--context-parallel-size {}", arguments.context_parallel_size));
   add(arguments.seq_length.value_or(0) % 128 != 0,
-      fmt::format("--seq-length {}, no multiple of 128", arguments.seq_length.value_or(0)));
+      fmt::format("--seq-length {}, not a multiple of 128", arguments.seq_length.value_or(0)));
   if (why.empty()) return why;
   return fmt::format(
-      "--attention-backend fused: cuDNN computes no attention of this run, ferry's own kernels do: "
-      "{}",
+      "--attention-backend fused: cuDNN computes none of this run's attention, ferry's own kernels "
+      "do: {}",
       why);
 }
 

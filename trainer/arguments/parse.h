@@ -1,7 +1,7 @@
-// Command lines, argument files and YAML files as TrainArguments.
+// Parses command lines, argument files and YAML files into TrainArguments.
 //
-// What comes later overrides what came before. A word @FILE, and --args-file FILE, stand for the
-// words of that file; --yaml-cfg FILE for the arguments that it names.
+// Later arguments override earlier ones. @FILE and --args-file FILE insert the words of a file;
+// --yaml-cfg FILE inserts the arguments in it.
 //
 // Source: Megatron-LM megatron/training/arguments.py (parse_args: no abbreviations), Python's
 // argparse (--flag=value, negative numbers as values).
@@ -17,21 +17,21 @@
 
 namespace ferry {
 
-/// The words after the program's name. invalid for a name that is not known (with the nearest one),
-/// for a missing or impossible value; unsupported for what Megatron-LM has and this trainer has
-/// not.
+/// Parses the words after the program's name. invalid for an unknown name (the message suggests the
+/// nearest), or a missing or impossible value; unsupported for what Megatron-LM has but this
+/// trainer does not.
 TrainArguments parse_arguments(std::span<const std::string> words, const FileSystem& files);
 
-/// Words as a shell splits them: blanks between, '...', "...", backslash, # to the end of the line.
-/// `path` is for messages.
+/// Splits text as a shell does: blanks, '...', "...", backslash, # to the end of the line. `path`
+/// is for messages.
 std::vector<std::string> split_words(std::string_view text, std::string_view path);
 
-/// One sentence about arguments that were given and mean nothing here; empty when there are none.
-/// `on_gpus`: ranks compute on them.
+/// One sentence about arguments that were given and are ignored; empty if there are none.
+/// `on_gpus`: ranks compute on GPUs.
 std::string no_effect_note(const TrainArguments& arguments, bool on_gpus = false);
 
-/// One sentence where --attention-backend fused was given and cuDNN computes none of the attention
-/// of a run on GPUs, by what the arguments say; empty otherwise.
+/// One sentence if --attention-backend fused was given but, for these arguments, cuDNN can compute
+/// none of the attention of a run on GPUs; empty otherwise.
 std::string unfused_note(const TrainArguments& arguments, bool on_gpus);
 
 }  // namespace ferry

@@ -1,8 +1,7 @@
-// What a training run is told, under Megatron-LM's names: one member an argument that means
-// something here, grouped by topic, so that a function takes the topic it needs. Values are as
-// Megatron-LM's validate_args() leaves them once complete_arguments() was called.
-//
-// An empty text or list, and an absent number, are Python's None.
+// The arguments of a training run under Megatron-LM's names: a member for each argument that is
+// used, grouped by topic so that functions can take the topic they need. After complete_arguments()
+// the values are those that Megatron-LM's validate_args() leaves. An empty string or list, or an
+// absent number, is Python's None.
 //
 // Source: Megatron-LM megatron/training/arguments.py, training/config, core/transformer/
 // transformer_config.py, core/model_parallel_config.py; swiss-ai/Megatron-LM for trigger files,
@@ -76,7 +75,7 @@ struct ExpertArguments {
 };
 
 struct ParallelArguments {
-  int64_t world_size = 1, rank = 0, data_parallel_size = 0;  // 0: as many as there are ranks for
+  int64_t world_size = 1, rank = 0, data_parallel_size = 0;  // 0: what the other sizes leave over
   int64_t tensor_model_parallel_size = 0, pipeline_model_parallel_size = 0;
   int64_t context_parallel_size = 0, expert_model_parallel_size = 0;
   std::optional<int64_t> expert_tensor_parallel_size;
@@ -89,12 +88,12 @@ struct ParallelArguments {
   bool account_for_embedding_in_pipeline_split = false, account_for_loss_in_pipeline_split = false;
   std::optional<int64_t> microbatch_group_size_per_vp_stage;
   int64_t transformer_pipeline_model_parallel_size = 1;
-  std::optional<int64_t> tensor_parallel_num_weight_shards;  // as many as tensor ranks
+  std::optional<int64_t> tensor_parallel_num_weight_shards;  // equals the tensor ranks
   std::optional<int64_t> expert_tensor_parallel_num_weight_shards;
   bool overlap_p2p_comm = false, align_param_gather = false;
 
   bool use_distributed_optimizer = false;
-  bool overlap_grad_reduce = false, overlap_param_gather = false;  // decide on gradient buckets
+  bool overlap_grad_reduce = false, overlap_param_gather = false;  // determine gradient buckets
   std::optional<int64_t> ddp_bucket_size, ddp_num_buckets;
   bool ddp_pad_buckets_for_high_nccl_busbw = false;
 
@@ -131,7 +130,7 @@ struct DataArguments {
   std::optional<int64_t> null_tokenizer_eod_id;
   int64_t null_tokenizer_pad_id = -1;
   bool allow_ambiguous_pad_tokens = false;
-  /// Ids of tokens. No arguments: what the tokenizer's files tell.
+  /// Token ids. Not arguments: read from the tokenizer's files.
   std::optional<int64_t> end_of_document, padding;
   int64_t eval_iters = 0;
   std::optional<int64_t> eval_interval, start_eval_at_iter;
@@ -170,7 +169,7 @@ struct RegularisationArguments {
   std::optional<double> start_weight_decay, end_weight_decay;
   std::string weight_decay_incr_style;
   bool apply_wd_to_qk_layernorm = false;
-  std::string no_weight_decay_cond_type;  // the same, as it was called before
+  std::string no_weight_decay_cond_type;  // older name of the same
 };
 
 struct PrecisionArguments {
@@ -194,13 +193,13 @@ struct CheckpointArguments {
   std::string save, load, pretrained_checkpoint;
   std::optional<int64_t> save_interval, save_retain_interval;
   std::string device;                 // cuda, cpu; auto: GPUs where there are any
-  std::optional<int64_t> keep_last;   // checkpoints that stay beside the retained ones
-  bool free_space_for_saves = false;  // older ones go where a new one has no room
-  std::string after_save;             // a command, run after each checkpoint that is on disk
-  int64_t after_save_seconds = 0;     // that it may take
-  /// Most host memory of a rank for copies of what it saves.
+  std::optional<int64_t> keep_last;   // checkpoints kept in addition to the retained ones
+  bool free_space_for_saves = false;  // delete old ones when the disk is full
+  std::string after_save;             // command to run after each save
+  int64_t after_save_seconds = 0;     // its time limit
+  /// Limit of a rank's host memory for staging saves.
   std::string staging_memory;     // a size; empty: what the host has
-  int64_t stopped_exit_code = 0;  // of the program, told to end before its last iteration
+  int64_t stopped_exit_code = 0;  // exit code if stopped before the last iteration
   bool finetune = false;
   std::optional<int64_t> ckpt_step, override_ckpt_iteration;
   bool no_save_optim = false, no_save_rng = false, no_load_optim = false, no_load_rng = false;
@@ -258,11 +257,11 @@ struct TrainArguments : ModelArguments,
                         CheckpointArguments,
                         LoggingArguments,
                         ExitArguments {
-  /// Arguments without a meaning here that were given another value than their default, by name.
+  /// Ignored arguments that were given a value other than their default, by name.
   std::map<std::string, ArgumentValue, std::less<>> others;
 };
 
-/// Whether cuDNN computes attention where ranks compute on GPUs; else our own kernels do.
+/// Whether cuDNN computes attention on GPUs; otherwise ferry's own kernels do.
 inline bool has_fused_attention(const TrainArguments& arguments) {
   return arguments.attention_backend == "AttnBackend.fused";
 }

@@ -1,4 +1,5 @@
-// Where the checkpoints of a run go: to a run folder (run_folder_sink.h), or where a program puts them.
+// Where a run writes its checkpoints: into a run folder (run_folder_sink.h), or wherever a program
+// puts them.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +13,25 @@
 
 namespace ferry {
 
-/// One of each rank; all ranks call it alike.
+/// One per rank; all ranks make the same calls.
 class CheckpointSink {
  public:
   virtual ~CheckpointSink() = default;
 
-  /// Before the first step: what will be saved, so that memory for it can be taken, and the
-  /// checkpoint that the run goes on from; empty: it begins anew.
+  /// Called before the first step. `regions` will be saved: memory for copies can be allocated now.
+  /// `loaded` is the checkpoint that the run resumes from; empty for a new run.
   virtual void prepare(std::span<const ConstRegion> regions, const std::string& loaded) {
     static_cast<void>(regions);
     static_cast<void>(loaded);
   }
-  /// Of a kind other than none. `tensors` is what this rank has of the model and the optimizer;
-  /// `state`, the same on all ranks, all that is no tensor, and `state.iteration` when.
+  /// Saves a checkpoint; `kind` is not none. `tensors` are this rank's part of the model and the
+  /// optimizer; `state`, the same on all ranks, is everything else, with the iteration.
   virtual void save(SaveKind kind, std::vector<ConstRegion> tensors, RunState state) = 0;
-  /// Before any of the memory that is saved changes.
+  /// Called before any of the saved memory changes.
   virtual void wait_for_copy() {}
-  /// Persistent iterations that are on disk and were not told yet.
+  /// Persistent iterations that reached the disk since the last call.
   virtual std::vector<int64_t> take_committed() { return {}; }
-  /// Waits until all are on disk.
+  /// Waits until all saves are on disk.
   virtual void finish() {}
 };
 

@@ -10,20 +10,20 @@
 namespace ferry {
 namespace {
 
-// In the order of Float8Tensor.
+// In the order of the enum Float8Tensor.
 constexpr std::array<const char*, 3> kTensors{"input", "weight", "gradient"};
 
-// Of one tensor: 1, the scale, the history, the newest first.
+// One tensor's numbers: 1, its scale, its history (newest first).
 void read_tensor(const Value& tensor, std::span<double> to, const std::string& what) {
   const Value history = tensor.get("amax_history");
   const auto scale = tensor.get("scale").real();
   if (!scale || history.kind() != ValueKind::list) return;
-  const auto check = [&](double number, bool fits, const char* wanted) {
+  const auto check = [&](double number, bool fits, const char* expected) {
     if (fits) return;
     fail(ErrorKind::corrupt,
-         "{} has the number {} where {} is expected: leave the scales of FP8 behind by beginning "
-         "with --finetune, or take another checkpoint",
-         what, number, wanted);
+         "{} is {}, expected {}: drop the FP8 scales by starting with --finetune, or use another "
+         "checkpoint",
+         what, number, expected);
   };
   check(*scale, *scale >= FLT_MIN && *scale <= FLT_MAX, "a scale");
   to[0] = 1;

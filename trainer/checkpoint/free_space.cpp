@@ -23,7 +23,7 @@ PruneReport pruned(const std::shared_ptr<const FileSystem>& files, const std::st
   return prune(files, path, retention, options);
 }
 
-// The newest's of those that may go: what the next one will be, too.
+// The size of the newest removable checkpoint, as an estimate of the next one's.
 uint64_t bytes_of_newest(const PruneReport& report) {
   uint64_t bytes = 0;
   for (const PrunedItem& item : report.iterations) {
@@ -36,25 +36,25 @@ uint64_t bytes_of_newest(const PruneReport& report) {
 
 void make_room(const std::shared_ptr<const FileSystem>& files, const std::string& path,
                std::optional<int64_t> keep_every, const ProblemOf& reason_to_stay,
-               const std::function<void(std::string_view text)>& tell) {
+               const std::function<void(std::string_view text)>& log) {
   try {
     const PruneReport all = pruned(files, path, keep_every, 1, reason_to_stay, true);
-    const uint64_t wanted = bytes_of_newest(all);
+    const uint64_t needed = bytes_of_newest(all);
     const auto is_full = [&] {
       const auto free = files->free_space(path);
-      return free && free->bytes < wanted;
+      return free && free->bytes < needed;
     };
     for (auto keep = std::ssize(all.iterations) - 1; keep >= 1 && is_full(); --keep) {
       const PruneReport report = pruned(files, path, keep_every, keep, reason_to_stay, false);
       for (const PrunedItem& item : report.iterations) {
         if (!item.goes) continue;
-        tell(fmt::format("removed {}/{}: the next checkpoint needs its {} bytes\n", path, item.name,
-                         item.bytes));
+        log(fmt::format("removed {}/{}: the next checkpoint needs its {} bytes\n", path, item.name,
+                        item.bytes));
       }
     }
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::not_found) return;  // nothing is saved there yet
-    tell(fmt::format("WARNING: no room could be made for a checkpoint: {}\n", error.what()));
+    log(fmt::format("WARNING: could not free space for a checkpoint: {}\n", error.what()));
   }
 }
 

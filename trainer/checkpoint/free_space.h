@@ -1,4 +1,4 @@
-// Room for a checkpoint, where a run may take it from its older ones (--free-space-for-saves).
+// Frees disk space for a checkpoint by removing older ones (--free-space-for-saves).
 #pragma once
 
 #include <functional>
@@ -12,13 +12,12 @@
 
 namespace ferry {
 
-/// Removes the oldest checkpoints of a run folder, one after another, until there is room for one
-/// as large as they are. The last good one stays, whatever is free then, and so do those whose
-/// iteration `keep_every` divides, what `reason_to_stay` names and what prune() never takes. `tell`
-/// hears of what went, and of what could not go, which is no error: then the save has to say that
-/// the disk is full.
+/// Removes the oldest checkpoints of a run folder one by one until another of their size fits.
+/// Always keeps the last good one, iterations divisible by `keep_every`, those with a
+/// `reason_to_stay`, and whatever prune() never removes. Reports what was removed to `log`. A
+/// failure is logged and is not an error: the save itself reports a full disk.
 void make_room(const std::shared_ptr<const FileSystem>& files, const std::string& path,
                std::optional<int64_t> keep_every, const ProblemOf& reason_to_stay,
-               const std::function<void(std::string_view text)>& tell);
+               const std::function<void(std::string_view text)>& log);
 
 }  // namespace ferry

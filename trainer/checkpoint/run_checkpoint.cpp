@@ -15,7 +15,7 @@ namespace ferry {
 
 namespace {
 
-// Calls `make` with a draft, and returns the document whose root it gives.
+// Calls `make` with a draft and returns the document with the root that it returns.
 template <typename Make>
 LoadedValue drafted(const Make& make) {
   Draft draft;
@@ -23,7 +23,7 @@ LoadedValue drafted(const Make& make) {
   return std::move(draft).finish(root);
 }
 
-// A group of parameters, as Megatron-LM tells one from another when it loads.
+// A parameter group, identified by the keys that Megatron-LM matches groups by when loading.
 struct GroupKind {
   bool decays = true, experts = false;
   bool has_own_rates = false;  // of learning
@@ -68,7 +68,7 @@ Value param_group(Draft& draft, const GroupKind& kind, const Schedule& schedule,
   return group;
 }
 
-// The optimizers of a run, and in each the groups that have parameters: with weight decay, without.
+// The optimizers of a run and their non-empty parameter groups: with weight decay, then without.
 std::vector<LoadedValue> param_groups(const StateLayout& model, const Schedule& schedule,
                                       const RunProgress& progress,
                                       const OptimizerOptions& optimizer) {
@@ -82,8 +82,8 @@ std::vector<LoadedValue> param_groups(const StateLayout& model, const Schedule& 
       return list;
     });
   };
-  // In Megatron-LM's order, by which it takes the parameters of groups: with other rates before
-  // without decay.
+  // In Megatron-LM's order of groups: those with their own learning rate before those without
+  // decay.
   std::vector<GroupKind> kinds{{true, false, false}, {false, false, false}};
   if (optimizer.input_and_output) kinds.insert(kinds.begin() + 1, {true, false, true});
   std::vector<LoadedValue> optimizers{groups(kinds)};
@@ -91,7 +91,7 @@ std::vector<LoadedValue> param_groups(const StateLayout& model, const Schedule& 
   return optimizers;
 }
 
-// `of_masters`: how fp32 copies of parameters are saved.
+// `of_masters`: how fp32 master weights are saved.
 std::vector<StateTensor> tensors_of(const StateLayout& model, const std::vector<std::string>& kinds,
                                     DType of_masters) {
   std::vector<StateTensor> tensors;
@@ -127,14 +127,15 @@ TorchDistOptions options_of(const TrainArguments& arguments) {
   return options;
 }
 
-// Remainders where Megatron-LM loads them from; elsewhere it loads none, and copies are whole.
+// Remainders only in the format that Megatron-LM loads them from; other formats get whole master
+// weights.
 DType dtype_of_masters(const TrainArguments& arguments) {
   const bool in_buckets = arguments.ckpt_format != "torch" &&
                           options_of(arguments).optimizer == ShardedOptimizer::dp_reshardable;
   return in_buckets && keeps_remainders(arguments) ? DType::i16 : DType::f32;
 }
 
-// Of the loss scaler's only tensor, which has one element.
+// The loss scaler's only tensor, of one element.
 std::string scale_bytes(const LoadedValue& scaler) {
   const StoredTensor* const scale = scaler.value.get("scale").tensor();
   if (scale == nullptr || scale->dtype != DType::f32) return {};
@@ -158,7 +159,7 @@ RunState state_to_save(const TrainArguments& arguments, const SavedProgress& sav
   RunState state;
   state.args = drafted([&](Draft& draft) {
     const Value args = write_namespace(arguments, saved, draft);
-    // Random numbers have no state here: the seed and the step are all.
+    // There is no random number state: random numbers follow from the seed and the step.
     draft.put(args, "no_save_rng", draft.boolean(true));
     return args;
   });
@@ -219,21 +220,21 @@ Snapshot snapshot_of(const TrainArguments& arguments, std::vector<ConstRegion> t
 
 void check_optimizer_state(const Checkpoint& checkpoint, const RunState& state) {
   const auto refuse = [&](ErrorKind kind, const std::string& why) {
-    throw SharedError(kind, fmt::format("{}: {} --no-load-optim begins with a new optimizer.",
+    throw SharedError(kind, fmt::format("{}: {} --no-load-optim starts with a new optimizer.",
                                         checkpoint.path, why));
   };
   if (!checkpoint.shifted_state.empty()) refuse(ErrorKind::mismatch, checkpoint.shifted_state);
   if (const auto matrices = matrix_optimizer(checkpoint.args.value); matrices.any) {
     refuse(ErrorKind::unsupported,
            fmt::format("its matrices were trained with {}{}, which ferry train does not have (it "
-                       "has adam, sgd and ademamix): Megatron-LM goes on with it.",
+                       "has adam, sgd and ademamix): Megatron-LM can continue it.",
                        matrices.name, matrices.layer_wise ? " (layer-wise)" : ""));
   }
   if (!checkpoint.optimizer_problem.empty()) {
     refuse(ErrorKind::unsupported, checkpoint.optimizer_problem);
   }
   if (state.param_groups.empty()) {
-    refuse(ErrorKind::mismatch, "it holds no state of an optimizer that a run could go on with.");
+    refuse(ErrorKind::mismatch, "it has no optimizer state to resume from.");
   }
 }
 
@@ -254,18 +255,19 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* s
                                 : memory.main_weight_regions());
   } catch (const Error& error) {
     if (what != Load::all || error.kind() != ErrorKind::not_found) throw;
-    fail(ErrorKind::mismatch,
-         "{}: {}. A run with another optimizer, or weights of another type, saved it: give that "
-         "run's --optimizer, --bf16 or --fp16, or begin with a new optimizer (--no-load-optim)",
-         checkpoint.path, error.what());
+    fail(
+        ErrorKind::mismatch,
+        "{}: {}. It was saved by a run with another optimizer or weights of another type: give "
+        "that run's --optimizer, --bf16 or --fp16, or start with a new optimizer (--no-load-optim)",
+        checkpoint.path, error.what());
   }
   memory.copy_from_masters();
 }
 
 namespace {
 
-// By iterations, a schedule's lengths are samples of --global-batch-size: another one changes them
-// all. That is what has to be named then, and not the first length that differs.
+// With --train-iters, the schedule's lengths are counted in samples of --global-batch-size, so
+// another batch size changes them all. Report that instead of the first length that differs.
 LoadedSchedule read_schedule_of(const RunState& state, const Value& value, const Schedule& schedule,
                                 const TrainArguments& arguments, const std::string& path) {
   const ScheduleChoice choice = schedule_choice(arguments);
@@ -278,13 +280,13 @@ LoadedSchedule read_schedule_of(const RunState& state, const Value& value, const
     if (error.kind() != ErrorKind::mismatch || !has_other_batch) throw;
     TrainArguments with_saved = arguments;
     with_saved.global_batch_size = saved;
-    // What differs besides is refused by its own name.
+    // Other differences are reported by their own names.
     read_schedule(value, schedule_of(with_saved), choice, path);
     fail(ErrorKind::mismatch,
          "{}: --global-batch-size is {} in the checkpoint and {} now, and with --train-iters the "
-         "schedule of the learning rate is counted in samples of it. Give --global-batch-size {}, "
-         "or --use-checkpoint-opt-param-scheduler to go on with the checkpoint's schedule in "
-         "samples, or --override-opt-param-scheduler for that of the arguments",
+         "learning rate schedule is counted in samples of it. Give --global-batch-size {}, "
+         "--use-checkpoint-opt-param-scheduler to keep the checkpoint's schedule in samples, or "
+         "--override-opt-param-scheduler to use the arguments'",
          path, *saved, *arguments.global_batch_size, *saved);
   }
 }

@@ -1,4 +1,4 @@
-// A run's checkpoints: what stands beside its tensors, and the way of both to disk and back.
+// A run's checkpoints: its progress and its tensors, and how both are saved and loaded.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,20 @@
 
 namespace ferry {
 
-// What a run begins with, opened.
+// What a run starts from, opened.
 
-/// A checkpoint, and its tensors as the run has them.
+/// A checkpoint and its state as the run needs it.
 struct Source {
   Checkpoint checkpoint;
-  RunState state;  // of it
-  /// Iteration 0 and a new optimizer follow: progress and optimizer state are not read.
+  RunState state;  // of the checkpoint
+  /// Start at iteration 0 with a new optimizer: progress and optimizer state are not read.
   bool weights_only = false;
-  ConsumedSamples consumed;  // by the run that saved it, where it tells
-  /// Parameters whose names begin so are not asked of the checkpoint: they begin as in a run
-  /// without one.
+  ConsumedSamples consumed;  // by the run that saved it, if known
+  /// Parameters with these name prefixes are not loaded but initialized as in a new run.
   std::vector<std::string> skipped_prefixes;
 };
 
-// Which tensors a model has, and what of them and of their optimizer state each rank keeps.
+// The tensors of a model, and which parts of them and of their optimizer state each rank keeps.
 
 /// The same on all ranks.
 struct StateLayout {
@@ -43,68 +42,67 @@ struct StateLayout {
   BufferChoice choice;
 };
 
-/// How far a run is.
+/// Progress of a run.
 struct RunProgress {
-  int64_t iteration = 0;         // done
+  int64_t iteration = 0;         // completed
   int64_t optimizer_steps = 0;   // iterations that were not skipped
-  int64_t schedule_samples = 0;  // that the learning rate has been stepped by
-  double operations = 0;         // floating-point ones
+  int64_t schedule_samples = 0;  // that the learning rate schedule has advanced by
+  double operations = 0;         // floating-point operations
   LossScaler scaler;
 };
 
-/// What all ranks save beside their tensors, as Megatron-LM saves it.
+/// Everything but tensors that a checkpoint contains, in Megatron-LM's form; the same on all ranks.
 RunState state_to_save(const TrainArguments& arguments, const SavedProgress& saved,
                        const StateLayout& model, const RunProgress& progress,
                        const Schedule& schedule, const OptimizerOptions& optimizer);
 
-/// The memory of this rank that is saved.
+/// The memory that this rank saves.
 std::vector<ConstRegion> regions_to_save(const TrainArguments& arguments, const ModelState& memory);
 
-/// What this rank saves. `state` is state_to_save() of all ranks alike.
+/// The snapshot that this rank saves. `state` is state_to_save(), the same on all ranks.
 Snapshot snapshot_of(const TrainArguments& arguments, const ModelState& memory, RunState state);
-/// The same of `tensors`, which are regions_to_save().
+/// The same for `tensors` from regions_to_save().
 Snapshot snapshot_of(const TrainArguments& arguments, std::vector<ConstRegion> tensors,
                      RunState state);
 
-/// Throws, on all ranks alike, where a run cannot go on with the optimizer's state: it is not
-/// there, is not that of its tensors, is of an optimizer that is not here, or cannot be told apart.
-/// `state` is made of `checkpoint`.
+/// Throws, on all ranks alike, if a run cannot resume with the optimizer state: it is missing,
+/// misplaced, of an unsupported optimizer, or ambiguous. `state` was read from `checkpoint`.
 void check_optimizer_state(const Checkpoint& checkpoint, const RunState& state);
 
 enum class Load : uint8_t {
   all,           // weights and optimizer state
-  weights,       // parameters; their fp32 copies are made of them
-  main_weights,  // parameters, and their fp32 copies as exact as the checkpoint has them
+  weights,       // parameters; master weights are copied from them
+  main_weights,  // parameters and, as exact as stored, master weights
 };
 
-/// Fills the rank's memory with what may have been saved at any layout; `state` is made of
-/// `checkpoint`. not_found, naming the tensor, where the checkpoint lacks one.
-/// By way of `stager` where memory is a device's; null: the host may write it as it is.
-/// Tensors whose names begin with one of `skipped_prefixes` stay as they are.
+/// Loads a checkpoint of any layout into this rank's memory; `state` was read from `checkpoint`.
+/// not_found, naming the tensor, if the checkpoint lacks one. Device memory is written through
+/// `stager`; null if the host can write it directly. Tensors with a prefix of `skipped_prefixes`
+/// are left unchanged.
 void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* stager,
                   ModelState& memory, Load what,
                   std::span<const std::string> skipped_prefixes = {});
 
-/// What the checkpoint at `path` says of the run besides; `state` is state_of() it. Absent members
-/// stay as `fresh` has them: a model alone begins anew.
+/// The progress stored in the checkpoint at `path`, read from its `state`. Missing members keep the
+/// values of `fresh`, so that a checkpoint of a model alone starts a new run.
 RunProgress read_progress_of(const RunState& state, const std::string& path,
                              const TrainArguments& arguments, Schedule& schedule,
                              RunProgress fresh);
 
-/// "--adam-beta2 0.999 (here 0.95)": what the run that saved `state` had other than `optimizer`.
-/// Megatron-LM goes on with what was saved, whatever its arguments are.
+/// "--adam-beta2 0.999 (here 0.95)": optimizer arguments of the run that saved `state` which differ
+/// from `optimizer`. (Megatron-LM uses the saved ones, whatever its arguments are.)
 std::vector<std::string> other_optimizer_arguments(const RunState& state,
                                                    const OptimizerOptions& optimizer);
 
-// Where a run is.
+// Position of a run.
 
-/// The same on all ranks: with the tensors, all that a checkpoint is made of.
+/// The same on all ranks. Together with the tensors, everything in a checkpoint.
 struct RunPosition {
   RunProgress progress;
   Schedule schedule;
-  int64_t consumed = 0, skipped = 0;  // samples of training, and those of them that were left out
+  int64_t consumed = 0, skipped = 0;  // training samples, and how many of them were skipped
   int64_t consumed_valid = 0;
-  int64_t last_saved = 0;  // iteration; where the run began, before the first save
+  int64_t last_saved = 0;  // iteration; initially where the run started
 };
 
 }  // namespace ferry

@@ -27,10 +27,10 @@ std::string timed(const std::string& text) {
   return fmt::format("[{}] {}\n", date_and_time(now_microseconds()), text);
 }
 
-// Two runs in one folder would replace and remove each other's checkpoints. One whose life cannot
-// be seen, on a host that died, must not keep the next job from its folder.
+// Two runs in one folder would overwrite and remove each other's checkpoints. A run on a host that
+// died must not lock out the next job.
 std::unique_ptr<WriteLock> claim_run(const std::shared_ptr<const FileSystem>& files,
-                                     const std::string& path) {
+                                 const std::string& path) {
   try {
     return std::make_unique<WriteLock>(files, join(path, "training"),
                                        WriteLockOptions{.take_over = true});
@@ -40,7 +40,7 @@ std::unique_ptr<WriteLock> claim_run(const std::shared_ptr<const FileSystem>& fi
   }
 }
 
-// Where no lock shows it, the next job may have taken this one for dead.
+// Where locks are not visible, the next job may have taken this one for dead.
 void check_run(const WriteLock& claim, const std::string& path) {
   try {
     claim.check();
@@ -49,7 +49,7 @@ void check_run(const WriteLock& claim, const std::string& path) {
   }
 }
 
-// By the folder of an iteration.
+// Takes the path of an iteration's folder.
 ProblemOf reason_to_stay(const std::vector<int64_t>& others, const std::vector<int64_t>& past,
                          const std::vector<int64_t>& written) {
   return [others, past, written](const std::string& path) -> std::string {
@@ -58,19 +58,19 @@ ProblemOf reason_to_stay(const std::vector<int64_t>& others, const std::vector<i
       return iteration && std::ranges::find(numbers, *iteration) != numbers.end();
     };
     if (is_among(written)) return "being written";
-    if (is_among(past)) return "of the run before this process";
-    return is_among(others) ? "not of the run that saves here" : "";
+    if (is_among(past)) return "of this run, saved before this process";
+    return is_among(others) ? "of another run" : "";
   };
 }
 
-// A folder that nothing can be written into is told now, and not after hours, by the first save.
+// An unwritable folder is reported at startup, not by the first save hours later.
 void check_writable(const FileSystem& files, const std::string& path) {
   const std::string probe = join(path, fmt::format(".ferry-probe-{}", ::getpid()));
   try {
     files.create(probe, 0)->close();
     files.remove_all(probe);
   } catch (const Error& error) {
-    fail(error.kind(), "nothing can be saved in {}: {}", path, error.what());
+    fail(error.kind(), "cannot save in {}: {}", path, error.what());
   }
 }
 
@@ -92,16 +92,17 @@ struct RunFolderSink::Folder {
   SaveOptions options;
   std::unique_ptr<WriteLock> claim;  // rank 0's
   std::optional<Retention> retention;
-  std::vector<int64_t> others;        // iterations that the run does not go on from; rank 0's
-  std::vector<int64_t> past;          // what earlier processes left, and it leaves; rank 0's
-  std::shared_ptr<Group> group;       // its own: a saver's thread uses it
-  std::unique_ptr<AsyncSaver> saver;  // with --async-save, or where memory is a device's
+  std::vector<int64_t> others;        // iterations outside this run's history; rank 0's
+  std::vector<int64_t> past;          // iterations of earlier processes that are kept; rank 0's
+  std::shared_ptr<Group> group;       // not shared: the saver's thread uses it
+  std::unique_ptr<AsyncSaver> saver;  // with --async-save, or for device memory
   AsyncSaver::Ticket ticket;
-  std::deque<int64_t> pending;  // not known to be on disk
+  std::deque<int64_t> pending;  // not yet known to be on disk
 };
 
-RunFolderSink::RunFolderSink(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files,
-                   Group& group, std::shared_ptr<Stager> stager, Print print)
+RunFolderSink::RunFolderSink(const TrainArguments& arguments,
+                             std::shared_ptr<const FileSystem> files, Group& group,
+                             std::shared_ptr<Stager> stager, Print print)
     : arguments_(arguments),
       files_(std::move(files)),
       group_(group),
@@ -127,12 +128,12 @@ RunFolderSink::RunFolderSink(const TrainArguments& arguments, std::shared_ptr<co
 RunFolderSink::~RunFolderSink() = default;
 
 std::unique_ptr<RunFolderSink::Folder> RunFolderSink::make_folder(const std::string& path,
-                                                        bool is_persistent) {
+                                                                  bool is_persistent) {
   auto folder = std::make_unique<Folder>();
   folder->path = path;
   folder->is_persistent = is_persistent;
   folder->options.begin.overwrite = true;
-  folder->options.begin.tracker = TrackerMove::always;  // a run may go back to an earlier one
+  folder->options.begin.tracker = TrackerMove::always;  // a run may restart from an earlier one
   folder->options.integrity.sha256 = arguments_.verify_integrity;
   folder->options.files_per_rank = static_cast<int>(arguments_.dist_ckpt_workers);
   folder->group = group_.split(0, group_.rank());
@@ -144,50 +145,50 @@ std::unique_ptr<RunFolderSink::Folder> RunFolderSink::make_folder(const std::str
   return folder;
 }
 
-// Once it is known what will be saved, and what memory the run leaves. Each folder has copies of
-// its own.
+// Called once it is known what will be saved and how much memory the run leaves. Each folder has
+// its own staging buffers.
 void RunFolderSink::open_savers(std::span<const ConstRegion> regions) {
   if (room_ || !stages() || !persistent_) return;
   const uint64_t folders = other_ ? 2 : 1;
   room_ = staging_room(group_, folders * staged_bytes(regions), staging_bytes(arguments_),
                        available_host_memory());
-  if (room_->most_wanted > 0) print_(staging_text(*room_));
+  if (room_->most_needed > 0) print_(staging_text(*room_));
   for (Folder* const each : {persistent_.get(), other_.get()}) {
     if (each == nullptr) continue;
     AsyncSaverOptions options;
     options.stager = stager_;
     options.save = each->options;
-    // What is enough is no bound: shapes that a program saves may change.
-    if (room_->bytes < room_->wanted) options.staging_bytes = room_->bytes / folders;
+    // No limit if there is enough: the shapes that a program saves may change.
+    if (room_->bytes < room_->needed) options.staging_bytes = room_->bytes / folders;
     each->saver = std::make_unique<AsyncSaver>(files_, each->path, each->group, options);
   }
 }
 
-// Of what could not be known before: memory that was not to be had.
-void RunFolderSink::tell_of_pieces(const Folder& folder) {
-  if (has_told_of_pieces_ || !folder.saver || room_->bytes < room_->wanted) return;
+// Reports memory that could not be allocated, which was not known before.
+void RunFolderSink::report_pieces(const Folder& folder) {
+  if (has_reported_pieces_ || !folder.saver || room_->bytes < room_->needed) return;
   const AsyncSaver::Status status = folder.saver->status();
   if (status.in_pieces == 0) return;
-  has_told_of_pieces_ = true;
-  print_(fmt::format(
-      "WARNING: there is memory for copies of {:.3f} GiB alone: saves go in pieces, and a step "
-      "waits until the last piece is copied\n",
-      static_cast<double>(status.staging_bytes) / (1 << 30)));
+  has_reported_pieces_ = true;
+  print_(
+      fmt::format("WARNING: only {:.3f} GiB of memory for staging: saves go in pieces, and a step "
+                  "waits until the last piece is copied\n",
+                  static_cast<double>(status.staging_bytes) / (1 << 30)));
 }
 
 RunFolderSink::Folder& RunFolderSink::folder(SaveKind kind) {
   return kind == SaveKind::non_persistent ? *other_ : *persistent_;
 }
 
-// What lies in the folder and is not the run's past: it may be another run's, or a branch that was
-// left for an earlier checkpoint. Of the past --save-retain-interval alone takes back only what the
-// tracker names, as Megatron-LM does.
+// Finds iterations in the folder outside this run's history: another run's, or those of an
+// abandoned branch. With --save-retain-interval alone, as in Megatron-LM, only the iteration that
+// the tracker names counts as this process's own and may be removed.
 void RunFolderSink::find_others(Folder& folder, const std::string& loaded) {
   const auto is_here = [&](const std::string& path) {
     return files_->status(path).kind == PathKind::folder &&
            files_->real_path(path) == files_->real_path(split_path(loaded).parent);
   };
-  int64_t last = -1;  // of the run's past
+  int64_t last = -1;  // of the run's history
   if (!loaded.empty() && (is_here(persistent_->path) || (other_ && is_here(other_->path)))) {
     last = iteration_of(split_path(loaded).name).value_or(-1);
   }
@@ -201,10 +202,10 @@ void RunFolderSink::find_others(Folder& folder, const std::string& loaded) {
     if (each.complete()) (is_past ? folder.past : folder.others).push_back(*each.iteration);
   }
   if (folder.others.empty()) return;
-  print_(fmt::format(
-      "WARNING: {} has checkpoints that this run does not go on from, of iterations {}: what it "
-      "saves under the same numbers takes their place, the others stay\n",
-      folder.path, fmt::join(folder.others, ", ")));
+  print_(
+      fmt::format("WARNING: {} has checkpoints outside this run's history, of iterations {}: they "
+                  "are kept unless this run saves the same iterations\n",
+                  folder.path, fmt::join(folder.others, ", ")));
 }
 
 void RunFolderSink::prepare(std::span<const ConstRegion> regions, const std::string& loaded) {
@@ -228,9 +229,9 @@ void RunFolderSink::save(SaveKind kind, Snapshot snapshot) {
   Folder& to = folder(kind);
   const int64_t iteration = snapshot.iteration;
   if (to.claim) check_run(*to.claim, to.path);
-  // What is still being written counts: as used space, and as the last good one.
+  // Pending writes count: they use space, and one may be the last good checkpoint.
   if (arguments_.free_space_for_saves) finish(to);
-  // An iteration of this number that an earlier run left may be on its way out.
+  // The pruner may be removing an earlier run's iteration of this number.
   if (pruner_.joinable()) pruner_.join();
   if (arguments_.free_space_for_saves) make_room(to);
   print_(timed(fmt::format("saving checkpoint at iteration {:7d} to {} in {} format", iteration,
@@ -250,8 +251,8 @@ void RunFolderSink::save(SaveKind kind, Snapshot snapshot) {
   }
   if (!to.pending.empty()) {
     print_(
-        "WARNING: a checkpoint save begins before the one before it is on disk: consider a longer "
-        "interval between checkpoints\n");
+        "WARNING: a checkpoint save starts before the previous one is on disk: consider a longer "
+        "--save-interval\n");
   }
   to.ticket = to.saver->save(std::move(snapshot));
   to.pending.push_back(iteration);
@@ -259,23 +260,23 @@ void RunFolderSink::save(SaveKind kind, Snapshot snapshot) {
                                   iteration, to.path)));
 }
 
-// An error of an earlier save ends the run. What was scheduled after it gets to disk first.
-void RunFolderSink::or_settle(const std::function<void()>& wait) {
+// An error of an earlier save ends the run, but later scheduled saves are completed first.
+void RunFolderSink::complete_saves_on_error(const std::function<void()>& wait) {
   try {
     wait();
   } catch (const Error&) {
     for (Folder* const each : {persistent_.get(), other_.get()}) {
-      if (each != nullptr && each->saver) settle(*each);
+      if (each != nullptr && each->saver) finish_quietly(*each);
     }
     throw;
   }
 }
 
-void RunFolderSink::settle(Folder& folder) {
+void RunFolderSink::finish_quietly(Folder& folder) {
   try {
     folder.saver->finish();
   } catch (const Error&) {
-    // The first one says enough.
+    // Report only the first error.
   }
   const auto last = folder.saver->status().last_saved;
   if (last && std::ranges::find(folder.pending, *last) != folder.pending.end()) {
@@ -287,7 +288,7 @@ void RunFolderSink::wait_for_copy() {
   for (Folder* const each : {persistent_.get(), other_.get()}) {
     if (each == nullptr) continue;
     if (stager_ && !each->ticket.is_ready()) each->ticket.tell_due(stager_->now());
-    or_settle([&] { each->ticket.wait(); });
+    complete_saves_on_error([&] { each->ticket.wait(); });
   }
 }
 
@@ -295,7 +296,7 @@ std::vector<int64_t> RunFolderSink::take_committed() {
   for (Folder* const each : {persistent_.get(), other_.get()}) {
     if (each == nullptr || !each->saver || each->pending.empty()) continue;
     const auto last = each->saver->status().last_saved;
-    or_settle([&] { each->saver->check(); });
+    complete_saves_on_error([&] { each->saver->check(); });
     while (last && !each->pending.empty() && each->pending.front() <= *last) {
       commit(*each, each->pending.front());
       each->pending.pop_front();
@@ -306,7 +307,7 @@ std::vector<int64_t> RunFolderSink::take_committed() {
 
 void RunFolderSink::finish(Folder& folder) {
   if (!folder.saver) return;
-  or_settle([&] {
+  complete_saves_on_error([&] {
     folder.ticket.wait();
     folder.saver->finish();
   });
@@ -322,14 +323,14 @@ void RunFolderSink::finish() {
   if (pruner_.joinable()) pruner_.join();
   if (!hook_) return;
   hook_->finish();
-  // What stayed for a command.
+  // Iterations that were kept for the --after-save command.
   if (persistent_->retention && group_.rank() == 0) {
     prune(*persistent_, reason_to_stay(persistent_->others, persistent_->past, {}));
   }
 }
 
 void RunFolderSink::commit(Folder& folder, int64_t iteration) {
-  tell_of_pieces(folder);
+  report_pieces(folder);
   if (folder.is_persistent) committed_.push_back(iteration);
   print_("  " + timed(fmt::format("successfully saved checkpoint from iteration {:7d} to {} [ t "
                                   "1/{}, gtp_remat 1/1, p 1/{} ]",
@@ -340,7 +341,7 @@ void RunFolderSink::commit(Folder& folder, int64_t iteration) {
   if (pruner_.joinable()) pruner_.join();
   std::erase(folder.others, iteration);
   std::erase(folder.past, iteration);
-  // Those to come may have the names of some that an earlier run left.
+  // Pending iterations may have the names of an earlier run's.
   std::vector<int64_t> written;
   for (const int64_t pending : folder.pending) {
     if (pending != iteration) written.push_back(pending);
@@ -348,10 +349,10 @@ void RunFolderSink::commit(Folder& folder, int64_t iteration) {
   const auto stays = [this, others = reason_to_stay(folder.others, folder.past, written)](
                          const std::string& path) -> std::string {
     const auto number = iteration_of(split_path(path).name);
-    if (hook_ && number && hook_->uses(*number)) return "its --after-save command is not done";
+    if (hook_ && number && hook_->uses(*number)) return "its --after-save command has not finished";
     return others(path);
   };
-  // Beside the next steps: many large files take their time to go.
+  // During the next steps: removing many large files takes time.
   pruner_ = std::jthread([this, &folder, stays] { prune(folder, stays); });
 }
 
@@ -360,17 +361,18 @@ void RunFolderSink::make_room(const Folder& folder) {
     ferry::make_room(files_, folder.path, arguments_.save_retain_interval,
                      reason_to_stay(folder.others, {}, {}), print_);
   }
-  group_.barrier();  // the others begin to write when there is room
+  group_.barrier();  // the others start writing once there is space
 }
 
-// What cannot be removed now goes after a later save.
+// What cannot be removed now is tried again after a later save.
 void RunFolderSink::prune(const Folder& folder, const ProblemOf& reason_to_stay) const {
   PruneOptions options;
   options.checks.reason_to_stay = reason_to_stay;
   try {
     ferry::prune(files_, folder.path, *folder.retention, options);
   } catch (const Error& error) {
-    print_(fmt::format("WARNING: old checkpoints stay for now: {}\n", error.what()));
+    print_(
+        fmt::format("WARNING: could not remove old checkpoints, will retry: {}\n", error.what()));
   }
 }
 

@@ -1,4 +1,4 @@
-// A run's checkpoints on their way to disk, and those that go again.
+// Writes a run's checkpoints into run folders and removes old ones.
 //
 // Source: Megatron-LM megatron/training/checkpointing.py (save_checkpoint), async_utils.py.
 #pragma once
@@ -23,32 +23,31 @@
 
 namespace ferry {
 
-/// Where non-persistent checkpoints lie of the run in the folder `run`; empty: it has none.
+/// The folder of non-persistent checkpoints of the run in the folder `run`; empty if it has none.
 std::string non_persistent_folder(const TrainArguments& arguments, const std::string& run);
 
-/// One of each rank; all ranks call it alike. Persistent checkpoints go to --save, the others to a
-/// folder of their own, where the last one stays. With --async-save a save is over when the memory
-/// has been copied, and the rest goes on beside the next steps.
+/// One per rank; all ranks make the same calls. Persistent checkpoints go to --save, others to
+/// their own folder, which keeps only the last one. With --async-save, a save returns once memory
+/// has been copied and writes during the next steps.
 class RunFolderSink final : public CheckpointSink {
  public:
   using Print = std::function<void(std::string_view text)>;
 
-  /// Splits `group` for each folder. busy while another run saves in one of them. `stager`: as a
-  /// RankDevice has it. `print` is for rank 0.
-  RunFolderSink(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files, Group& group,
-           std::shared_ptr<Stager> stager, Print print);
+  /// Splits `group` for each folder. busy while another run saves in one of them. `stager` is
+  /// RankDevice::stager. `print` is called on rank 0.
+  RunFolderSink(const TrainArguments& arguments, std::shared_ptr<const FileSystem> files,
+                Group& group, std::shared_ptr<Stager> stager, Print print);
   ~RunFolderSink() override;
 
-  /// Takes what asynchronous saves of such regions need, beside the first steps.
-  /// Tells of iterations of --save that the run does not go on from.
+  /// Allocates staging buffers for these regions during the first steps. Warns about iterations in
+  /// --save outside this run's history.
   void prepare(std::span<const ConstRegion> regions, const std::string& loaded) override;
-  /// An earlier save that failed is thrown here, or by the next three, once what was scheduled
-  /// after it is on disk: it may be all that is left of the run.
+  /// This and the next three functions throw the error of an earlier save once later scheduled
+  /// saves are on disk: these may be all that is left of the run.
   void save(SaveKind kind, std::vector<ConstRegion> tensors, RunState state) override;
   void save(SaveKind kind, Snapshot snapshot);
   void wait_for_copy() override;
-  /// Tells them on rank 0, too, and removes what --save-retain-interval and --keep-last do not
-  /// keep.
+  /// Also logs them on rank 0 and removes what --save-retain-interval and --keep-last do not keep.
   std::vector<int64_t> take_committed() override;
   void finish() override;
 
@@ -58,10 +57,10 @@ class RunFolderSink final : public CheckpointSink {
   std::unique_ptr<Folder> make_folder(const std::string& path, bool is_persistent);
   bool stages() const { return arguments_.async_save || stager_; }
   void open_savers(std::span<const ConstRegion> regions);
-  void or_settle(const std::function<void()>& wait);
-  void settle(Folder& folder);
+  void complete_saves_on_error(const std::function<void()>& wait);
+  void finish_quietly(Folder& folder);
   void finish(Folder& folder);
-  void tell_of_pieces(const Folder& folder);
+  void report_pieces(const Folder& folder);
   void commit(Folder& folder, int64_t iteration);
   void find_others(Folder& folder, const std::string& loaded);
   void prune(const Folder& folder, const ProblemOf& reason_to_stay) const;
@@ -74,7 +73,7 @@ class RunFolderSink final : public CheckpointSink {
   Print print_;
   std::unique_ptr<Folder> persistent_, other_;
   std::optional<StagingRoom> room_;  // once the savers are open
-  bool has_told_of_pieces_ = false;
+  bool has_reported_pieces_ = false;
   std::vector<int64_t> committed_;
   std::unique_ptr<SaveHook> hook_;  // rank 0's, with --after-save
   std::jthread pruner_;             // rank 0's

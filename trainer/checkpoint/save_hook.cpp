@@ -19,10 +19,10 @@ namespace ferry {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kLook = std::chrono::milliseconds(20);     // between looks at the command
+constexpr auto kLook = std::chrono::milliseconds(20);     // polling interval of the command
 constexpr auto kGrace = std::chrono::milliseconds(2000);  // between SIGTERM and SIGKILL
 
-// In a process group of its own, so that all that it started ends with it. 0: not started.
+// Starts the command in its own process group, so that its children end with it. 0 on failure.
 pid_t start(const std::string& command, std::vector<std::string> additions, int& error) {
   std::vector<char*> environment;
   for (char** one = environ; *one != nullptr; ++one) environment.push_back(*one);
@@ -30,8 +30,8 @@ pid_t start(const std::string& command, std::vector<std::string> additions, int&
   environment.push_back(nullptr);
   std::string shell = "sh", option = "-c", text = command;
   char* words[] = {shell.data(), option.data(), text.data(), nullptr};
-  // A thread of a run may hold signals back, and a run ignores that of a pipe without a reader; the
-  // command is to get them.
+  // Resets the signal mask and SIGPIPE: a run's threads may block signals, and the run ignores
+  // SIGPIPE.
   sigset_t none, ignored;
   ::sigemptyset(&none);
   ::sigemptyset(&ignored);
@@ -84,8 +84,8 @@ void SaveHook::saved(int64_t iteration, const std::string& run) {
   changed_.notify_all();
   if (!passed) return;
   print_(
-      fmt::format("WARNING: --after-save: the command of an earlier checkpoint still runs; "
-                  "iteration {} is passed over\n",
+      fmt::format("WARNING: --after-save: the command for an earlier checkpoint is still running; "
+                  "skipping iteration {}\n",
                   passed->iteration));
 }
 
@@ -116,11 +116,10 @@ void SaveHook::work() {
 
 void SaveHook::run(const Saved& saved) {
   const std::string name = iteration_folder_name(saved.iteration);
-  const auto tell = [&](const std::string& problem) {
-    print_(
-        fmt::format("WARNING: --after-save: the command of iteration {} failed: {}; training "
-                    "goes on\n",
-                    saved.iteration, problem));
+  const auto warn = [&](const std::string& problem) {
+    print_(fmt::format(
+        "WARNING: --after-save: the command for iteration {} failed: {}; training continues\n",
+        saved.iteration, problem));
   };
   int error = 0, status = 0;
   const pid_t process =
@@ -128,11 +127,11 @@ void SaveHook::run(const Saved& saved) {
             {fmt::format("FERRY_ITERATION={}", saved.iteration),
              "FERRY_CHECKPOINT=" + join(saved.run, name), "FERRY_RUN=" + saved.run},
             error);
-  if (process == 0) return tell(std::strerror(error));
+  if (process == 0) return warn(std::strerror(error));
   const auto limit = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(options_.most_seconds));
   const auto begin = Clock::now();
-  std::optional<Clock::time_point> ended;  // by us
+  std::optional<Clock::time_point> ended;  // by this thread
   bool took_too_long = false;
   while (::waitpid(process, &status, WNOHANG) == 0) {
     std::unique_lock lock(mutex_);
@@ -151,18 +150,17 @@ void SaveHook::run(const Saved& saved) {
     }
   }
   if (ended) {
-    ::kill(-process, SIGKILL);  // what it left behind
+    ::kill(-process, SIGKILL);  // remaining children
     if (!took_too_long) {
-      return print_(
-          fmt::format("WARNING: --after-save: the run ends: the command of iteration {} "
-                      "was stopped\n",
-                      saved.iteration));
+      return print_(fmt::format(
+          "WARNING: --after-save: the run ends: the command for iteration {} was stopped\n",
+          saved.iteration));
     }
-    return tell(
+    return warn(
         fmt::format("it took longer than {:.0f} s (--after-save-seconds)", options_.most_seconds));
   }
   const std::string why = why_failed(status);
-  if (!why.empty()) tell(why);
+  if (!why.empty()) warn(why);
 }
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
-// A command that runs after each checkpoint that is on disk (--after-save): to convert, evaluate or
-// upload it. Whatever it does, training goes on.
+// Runs a command after each checkpoint is on disk (--after-save), for example to convert, evaluate
+// or upload it. Its failure does not affect training.
 #pragma once
 
 #include <condition_variable>
@@ -14,29 +14,29 @@
 namespace ferry {
 
 struct SaveHookOptions {
-  std::string command;      // of the shell
-  double most_seconds = 0;  // after which it is ended
+  std::string command;      // for the shell
+  double most_seconds = 0;  // then it is killed
 };
 
-/// One command at a time, in a thread and a process group of its own. A checkpoint that is saved
-/// while one runs waits; of several that wait the last stays. FERRY_ITERATION, FERRY_CHECKPOINT
-/// (the iteration's folder) and FERRY_RUN (the run's) are in the command's environment; what it
-/// prints goes where the program's output goes. A command that fails, or takes too long, is told.
+/// Runs one command at a time, in its own thread and process group. A checkpoint saved meanwhile
+/// waits; if several wait, only the last one's command runs. FERRY_ITERATION, FERRY_CHECKPOINT (the
+/// iteration's folder) and FERRY_RUN (the run's) are in the command's environment; it inherits the
+/// program's output. A command that fails or takes too long is logged.
 class SaveHook {
  public:
   using Print = std::function<void(std::string_view text)>;
 
   /// `print` is called from another thread.
   SaveHook(SaveHookOptions options, Print print);
-  /// Ends a command that still runs.
+  /// Kills a running command.
   ~SaveHook();
   SaveHook(const SaveHook&) = delete;
   SaveHook& operator=(const SaveHook&) = delete;
 
   void saved(int64_t iteration, const std::string& run);
-  /// Whether a command of this iteration runs or waits: its checkpoint is wanted.
+  /// Whether this iteration's command is running or waiting and needs its checkpoint.
   bool uses(int64_t iteration) const;
-  /// Waits for what runs and what waits: at most the time limit for each.
+  /// Waits for the running and the waiting command, each at most for the time limit.
   void finish();
 
  private:
@@ -51,7 +51,7 @@ class SaveHook {
   Print print_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Saved> next_;       // under mutex_, as all below
+  std::optional<Saved> next_;       // guarded by mutex_, as all below
   std::optional<int64_t> running_;  // iteration
   bool is_over_ = false;
   std::thread worker_;

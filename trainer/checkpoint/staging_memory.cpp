@@ -26,7 +26,7 @@ std::optional<uint64_t> number_at_start(std::string_view text) {
   return value;
 }
 
-// What follows `key` on the line of a file that begins with it.
+// The number after `key` on the line that starts with it.
 std::optional<uint64_t> value_of(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -35,7 +35,7 @@ std::optional<uint64_t> value_of(const std::string& path, std::string_view key) 
   return std::nullopt;
 }
 
-// Of a control group: what its limit leaves, where it has one.
+// Files of a control group with its memory limit and usage.
 struct GroupFiles {
   const char *limit, *used, *statistics, *cached;
 };
@@ -46,14 +46,14 @@ constexpr GroupFiles kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes
 uint64_t left_in_group(const std::string& folder, const GroupFiles& files) {
   const auto limit = value_of(folder + files.limit, "");
   const auto used = value_of(folder + files.used, "");
-  if (!limit || !used) return UINT64_MAX;  // "max" is no number
+  if (!limit || !used) return UINT64_MAX;  // "max" is not a number
   const uint64_t cached = value_of(folder + files.statistics, files.cached).value_or(0);
   const uint64_t held = *used - std::min(*used, cached);
   return *limit - std::min(*limit, held);
 }
 
-// Of the group and of those that it is a part of. In a container, which may not see where it is,
-// the root is its own.
+// The minimum over the group and its ancestors. In a container, which may not see its ancestors,
+// the root is its own group.
 uint64_t left_in_groups(const std::string& root, std::string path, const GroupFiles& files) {
   uint64_t left = left_in_group(root, files);
   while (path.size() > 1 && path[0] == '/') {
@@ -97,19 +97,19 @@ namespace {
 
 struct RankRoom {
   std::string host;
-  uint64_t wanted = 0, most = 0, available = 0;
+  uint64_t needed = 0, most = 0, available = 0;
 };
 
 struct HostRoom {
-  double wanted = 0;  // by its ranks, as far as the arguments let them
+  double needed = 0;  // by its ranks, within the limit of the arguments
   uint64_t available = UINT64_MAX;
 };
 
 uint64_t bytes_of(const RankRoom& rank, const HostRoom& host) {
   const auto has = static_cast<double>(for_staging(host.available));
-  if (host.wanted <= has) return rank.most;
-  const double share = has * (static_cast<double>(rank.most) / host.wanted);
-  // At least something that a save can pass through.
+  if (host.needed <= has) return rank.most;
+  const double share = has * (static_cast<double>(rank.most) / host.needed);
+  // A save needs at least some memory to pass through.
   return std::min(rank.most, std::max<uint64_t>(static_cast<uint64_t>(share), 1 << 20));
 }
 
@@ -117,33 +117,33 @@ double gib(uint64_t bytes) { return static_cast<double>(bytes) / (uint64_t{1} <<
 
 }  // namespace
 
-StagingRoom staging_room(Group& group, uint64_t wanted, std::optional<uint64_t> most_bytes,
+StagingRoom staging_room(Group& group, uint64_t needed, std::optional<uint64_t> most_bytes,
                          uint64_t available) {
   Packer packer;
-  packer.text(host_name()).number(wanted);
-  packer.number(std::min(wanted, most_bytes.value_or(wanted))).number(available);
+  packer.text(host_name()).number(needed);
+  packer.number(std::min(needed, most_bytes.value_or(needed))).number(available);
   std::vector<RankRoom> ranks;
   std::map<std::string, HostRoom> hosts;
   for (const std::string& bytes : group.exchange(packer.take())) {
     Unpacker unpacker(bytes);
     RankRoom& rank = ranks.emplace_back();
     rank.host = unpacker.text();
-    rank.wanted = unpacker.number();
+    rank.needed = unpacker.number();
     rank.most = unpacker.number();
     rank.available = unpacker.number();
     HostRoom& host = hosts[rank.host];
-    host.wanted += static_cast<double>(rank.most);
+    host.needed += static_cast<double>(rank.most);
     host.available = std::min(host.available, rank.available);
   }
   StagingRoom room;
-  room.wanted = wanted;
+  room.needed = needed;
   room.least_bytes = UINT64_MAX;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankRoom& rank = ranks[i];
     const uint64_t bytes = bytes_of(rank, hosts[rank.host]);
     if (static_cast<int>(i) == group.rank()) room.bytes = bytes;
-    room.most_wanted = std::max(room.most_wanted, rank.wanted);
-    if (bytes >= rank.wanted) continue;
+    room.most_needed = std::max(room.most_needed, rank.needed);
+    if (bytes >= rank.needed) continue;
     ++room.ranks_in_pieces;
     room.least_bytes = std::min(room.least_bytes, bytes);
     room.is_host_short = room.is_host_short || bytes < rank.most;
@@ -152,14 +152,13 @@ StagingRoom staging_room(Group& group, uint64_t wanted, std::optional<uint64_t> 
 }
 
 std::string staging_text(const StagingRoom& room) {
-  if (room.most_wanted == 0) return {};
-  std::string text = fmt::format(
-      "staging: copies of what a rank saves take up to {:.3f} GiB of its host's memory\n",
-      gib(room.most_wanted));
+  if (room.most_needed == 0) return {};
+  std::string text = fmt::format("staging: saves take up to {:.3f} GiB of host memory per rank\n",
+                                 gib(room.most_needed));
   if (room.ranks_in_pieces == 0) return text;
   return text + fmt::format(
-                    "staging: {} has room for less, from {:.3f} GiB a rank, on {} ranks: their "
-                    "saves go in pieces, and a step waits until the last piece is copied\n",
+                    "staging: {} allows less, from {:.3f} GiB per rank, on {} ranks: their saves "
+                    "go in pieces, and a step waits until the last piece is copied\n",
                     room.is_host_short ? "a host's memory" : "--staging-memory",
                     gib(room.least_bytes), room.ranks_in_pieces);
 }

@@ -11,8 +11,8 @@ namespace {
 
 using kernels::Type;
 
-// Elements that are summed at once: few enough to stay in the cache while all ranks' are added. Of
-// a GPU: enough to keep all of it busy.
+// Elements per block of a sum: few enough to stay in the cache while all ranks' are added; on a
+// GPU, enough to occupy it.
 constexpr int64_t kBlock = 16384, kDeviceBlock = int64_t{1} << 22;
 
 template <typename Element>
@@ -24,7 +24,7 @@ std::span<const std::byte> bytes_of(kernels::ConstArray x, int64_t count) {
   return {static_cast<const std::byte*>(x.data), static_cast<size_t>(count * size_bytes(x.type))};
 }
 
-// Part `part` of `parts` of `count` elements begins here; the first ones are larger by one.
+// First element of part `part` of `parts`; the first parts are larger by one.
 int64_t part_begin(int64_t count, int64_t parts, int64_t part) {
   return count / parts * part + std::min(part, count % parts);
 }
@@ -44,11 +44,11 @@ class HostCommunicator final : public Communicator {
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return static_cast<int>(members_.size()); }
 
-  // Ranks read each other's memory, so what a rank offers is there before it is offered, and what
-  // it takes is no longer needed when it lets go: with kernels that queue what they are asked for,
-  // the host waits for them at both. Kernels of the host are never waited for.
+  // Ranks read each other's memory, so data must be complete before it is offered and used up
+  // before it is released: with kernels that queue operations, the host waits at both points. Host
+  // kernels never need waiting.
 
-  // Each rank sums a part, and gives it to all.
+  // Each rank sums one part and sends it to all.
   Ticket all_reduce(Array x, int64_t count) override {
     if (size() == 1) return 0;
     const auto part = [&](int rank) { return x.from(part_begin(count, size(), rank)); };
@@ -167,13 +167,13 @@ class HostCommunicator final : public Communicator {
  private:
   int member(int rank) const { return members_[static_cast<size_t>(rank)]; }
 
-  // In an order that begins behind this rank, so that not all wait for rank 0.
+  // Starts with the next rank, so that not all wait for rank 0.
   template <typename Do>
   void for_each_other(const Do& act) {
     for (int i = 1; i < size(); ++i) act((rank_ + i) % size());
   }
 
-  // Offers each other rank its bytes, calls `take`, and returns when all have taken theirs.
+  // Offers every other rank its bytes, calls `take`, and returns when all have taken theirs.
   template <typename BytesFor, typename Take>
   void each_other(const BytesFor& bytes_for, const Take& take) {
     or_withdraw(*links_, [&] {
@@ -198,7 +198,7 @@ class HostCommunicator final : public Communicator {
                  });
   }
 
-  // y = own + what the others offer of it, summed by rank.
+  // y = the sum of this rank's part and the others' offers, in rank order.
   void sum_parts(ConstArray own, Array y, int64_t count) {
     take_all(0, count * size_bytes(y.type), [&](const std::vector<const void*>& parts) {
       const int64_t most = kernels_.kind() == kernels::DeviceKind::host ? kBlock : kDeviceBlock;
@@ -224,7 +224,7 @@ class HostCommunicator final : public Communicator {
     });
   }
 
-  // Calls `use` while the offers of all other ranks, of `bytes` bytes each, are held at once.
+  // Calls `use` while holding the offers of all other ranks, `bytes` bytes each.
   template <typename UseParts>
   void take_all(int from, int64_t bytes, const UseParts& use) {
     if (from == 0) parts_.assign(members_.size(), nullptr);
@@ -241,7 +241,7 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  // A few numbers in the memory of the kernels.
+  // A few numbers in kernel memory.
   template <typename Number, typename Combine>
   Ticket by_way_of_the_host(Number* x, int64_t count, const Combine& combine) {
     if (size() == 1) return 0;
@@ -253,7 +253,7 @@ class HostCommunicator final : public Communicator {
     return 0;
   }
 
-  // For a few numbers: everyone combines all ranks' in order.
+  // For a few numbers: every rank combines all ranks' in order.
   template <typename Number, typename Combine>
   void gather_all(Number* x, int64_t count, const Combine& combine) {
     if (size() == 1) return;

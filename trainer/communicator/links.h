@@ -1,4 +1,4 @@
-// Memory that ranks let each other read: what collectives are made of.
+// Lets ranks read each other's memory: the primitive that collectives are built on.
 #pragma once
 
 #include <cstddef>
@@ -14,42 +14,39 @@
 
 namespace ferry {
 
-/// One rank's links to the ranks of a family: threads of a process, or processes. What a rank
-/// offers to another in one channel is taken in the order in which it was offered. Used by one
-/// thread of the rank.
+/// One rank's links to the other ranks of a run: threads of one process, or processes. Offers from
+/// one rank to another in a channel are taken in order. Used by one thread of the rank.
 ///
-/// Whoever waits looks now and then whether the family's group was aborted, and throws its error.
+/// Waiting calls regularly check whether the group was aborted, and throw its error.
 class Links {
  public:
   virtual ~Links() = default;
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
 
-  /// Lets `to` (another rank) take the bytes, which stay as they are until wait() has returned.
-  /// Returns at once.
+  /// Lets another rank `to` take the bytes, which must not change until wait() has returned. Does
+  /// not block.
   virtual uint64_t offer(int channel, int to, std::span<const std::byte> bytes) = 0;
-  /// Waits until an offer of this rank was taken.
+  /// Waits until this offer was taken.
   virtual void wait(uint64_t offer) = 0;
 
-  /// What withdraw() calls, too, where ranks are threads: it returns when nobody uses this rank's
-  /// memory any more in ways that links do not know of.
+  /// withdraw() also calls `drain` where ranks are threads: it must return once nobody uses this
+  /// rank's memory in ways unknown to links.
   void set_drain(std::function<void()> drain) { drain_ = std::move(drain); }
 
-  /// For a handler of exceptions, before what this rank offered goes: aborts the group with the
-  /// exception that is handled, and returns when nobody reads those bytes any more. Ranks can do
-  /// nothing else with their links from then on. (Between processes, a rank that is busy elsewhere
-  /// is waited for for some seconds.)
+  /// For an exception handler, before offered memory is freed: aborts the group with the current
+  /// exception and returns when nobody reads those bytes any more. The links are unusable
+  /// afterwards. (Between processes, it waits only some seconds for a busy rank.)
   virtual void withdraw() noexcept = 0;
 
-  /// Waits for what `from` offers next, and calls `use` with it. internal when that has another
-  /// length.
+  /// Waits for the next offer of `from` and calls `use` with it. internal if its length differs.
   using Use = std::function<void(std::span<const std::byte> bytes)>;
   virtual void take(int channel, int from, size_t bytes, const Use& use) = 0;
 
   /// Whether the ranks are threads of one process.
   virtual bool are_threads() const noexcept { return false; }
-  /// Something that the ranks `members` have in common in that channel, where ranks are threads:
-  /// what the first call makes, until the links of all have gone. Null where they are processes.
+  /// An object shared by the ranks `members` in a channel, where ranks are threads: made by the
+  /// first call, kept until all links are gone. Null where ranks are processes.
   using Make = std::function<std::shared_ptr<void>()>;
   virtual std::shared_ptr<void> common(int /*channel*/, const std::vector<int>& /*members*/,
                                        const Make& /*make*/) {
@@ -60,8 +57,8 @@ class Links {
   std::function<void()> drain_;  // does not throw
 };
 
-/// Returns work(). What it throws, other than a SharedError, withdraws what this rank offered while
-/// its memory is still there.
+/// Returns work(). If it throws anything but a SharedError, withdraws this rank's offers while
+/// their memory still exists.
 template <typename Work>
 auto or_withdraw(Links& links, const Work& work) {
   try {
@@ -74,7 +71,7 @@ auto or_withdraw(Links& links, const Work& work) {
   }
 }
 
-/// Those of threads of this process, by rank; `groups` are thread_groups() of as many.
+/// Links between threads of this process, by rank; `groups` are their thread_groups().
 std::vector<std::shared_ptr<Links>> thread_links(const std::vector<std::shared_ptr<Group>>& groups);
 
 }  // namespace ferry

@@ -1,4 +1,4 @@
-// A communicator that moves nothing, beside kernels::PlanningKernels.
+// A communicator that moves nothing, for use with kernels::PlanningKernels.
 #pragma once
 
 #include "trainer/communicator/communicator.h"

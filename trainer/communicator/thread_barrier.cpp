@@ -5,7 +5,7 @@
 
 namespace ferry {
 
-// The others are microseconds away, as a rule. Where one is not, it gets the processor.
+// The others usually arrive within microseconds; otherwise yield the core.
 void ThreadBarrier::arrive_and_wait(size_t own, const std::function<void()>& check) {
   constexpr int kYields = 1000, kLooks = 100;
   const uint64_t arrival = ++seats_[own].arrivals;

@@ -1,4 +1,4 @@
-// A barrier of threads that one of them may never come to.
+// A barrier of threads which tolerates that a thread never arrives.
 #pragma once
 
 #include <atomic>
@@ -8,14 +8,14 @@
 
 namespace ferry {
 
-/// Used again and again: each thread counts its arrivals. What a thread did before it arrived is
-/// seen by those whom it let go on.
+/// Reusable: each thread counts its arrivals. What a thread did before arriving is visible to the
+/// threads that it releases.
 class ThreadBarrier {
  public:
   explicit ThreadBarrier(size_t threads) : seats_(threads) {}
 
-  /// By thread `own`: returns when all have arrived as often as it has now. It calls `check` now
-  /// and then while it waits, and throws what that throws.
+  /// Called by thread `own`: returns when all have arrived as often as it has. While waiting it
+  /// regularly calls `check`, and throws what that throws.
   void arrive_and_wait(size_t own, const std::function<void()>& check);
 
  private:

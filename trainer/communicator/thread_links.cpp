@@ -12,9 +12,9 @@
 namespace ferry {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{20};  // how often who waits looks for an abort
+constexpr std::chrono::milliseconds kLook{20};  // how often waiting ranks check for an abort
 
-// What one rank offers another in one channel.
+// Offers of one rank to another in one channel.
 struct Lane {
   std::mutex mutex;
   std::condition_variable changed;
@@ -28,8 +28,7 @@ struct LaneKey {
   auto operator<=>(const LaneKey&) const = default;
 };
 
-// The lanes of all ranks, made when they are first used; they stay where they are. And what ranks
-// have in common besides.
+// The lanes of all ranks, created on first use and never moved, and objects that ranks share.
 class Lanes {
  public:
   Lane& at(const LaneKey& key) {
@@ -50,7 +49,7 @@ class Lanes {
   std::map<std::pair<int, std::vector<int>>, std::shared_ptr<void>> common_;
 };
 
-// Holds the first offer of a lane, and takes it at the end.
+// Holds the first offer of a lane and takes it on destruction.
 class Reading {
  public:
   template <typename WaitForOffer>
@@ -103,7 +102,7 @@ class ThreadLinks final : public Links {
     pending_.erase(pending);
   }
 
-  // Readers hear of the abort, and let go.
+  // Readers notice the abort and release.
   void withdraw() noexcept override {
     abort_with_current_exception(*group_);
     for (const auto& [offer, pending] : pending_) {
@@ -121,7 +120,7 @@ class ThreadLinks final : public Links {
       wait_until(lane, lock, [&] { return !lane.offers.empty(); });
     });
     if (reading.offer().size() != bytes) {
-      fail(ErrorKind::internal, "rank {} gives {} bytes where rank {} expects {}", from,
+      fail(ErrorKind::internal, "rank {} sends {} bytes where rank {} expects {}", from,
            reading.offer().size(), rank(), bytes);
     }
     use(reading.offer());
@@ -140,7 +139,7 @@ class ThreadLinks final : public Links {
     return *known;
   }
 
-  // Ranks that have a core each are answered within microseconds, which sleeping would double.
+  // With a core each, ranks answer within microseconds, which sleeping would double.
   template <typename IsDone>
   void wait_until(Lane& lane, std::unique_lock<std::mutex>& lock, const IsDone& is_done) {
     const bool spins = static_cast<unsigned>(size()) <= std::thread::hardware_concurrency();

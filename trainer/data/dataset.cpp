@@ -29,7 +29,7 @@ void read_batch(const Dataset& dataset, std::span<const int64_t> indices, Sample
     const auto length = static_cast<int64_t>(sample.tokens.size());
     if (batch.rows == 0) resize(batch, std::ssize(indices), length);
     if (length != batch.sequence_length) {
-      fail(ErrorKind::invalid, "samples of {} and of {} tokens cannot stand in one batch",
+      fail(ErrorKind::invalid, "samples of {} and of {} tokens cannot be in one batch",
            batch.sequence_length, length);
     }
     std::copy(sample.tokens.begin(), sample.tokens.end(), batch.tokens.begin() + begin);

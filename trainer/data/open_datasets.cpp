@@ -17,12 +17,12 @@ constexpr const char* kMockSplit = "1,1,1";
 
 using Parts = std::vector<std::shared_ptr<const GptDataset>>;
 
-// Samples of one dataset of a blend, as many as its share and somewhat more.
+// The number of samples of one dataset of a blend: its share and a surplus.
 int64_t share_of(int64_t samples, double share, double surplus) {
   const double target = std::ceil(static_cast<double>(samples) * share);
   const double size = std::ceil(target * (1 + surplus));
   if (!(size >= 0 && size < 0x1p53)) {
-    fail(ErrorKind::invalid, "{} samples, of which a dataset gives {}, cannot be made", samples,
+    fail(ErrorKind::invalid, "cannot make {} samples of which one dataset gives {}", samples,
          share);
   }
   return static_cast<int64_t>(size);
@@ -31,12 +31,12 @@ int64_t share_of(int64_t samples, double share, double surplus) {
 std::shared_ptr<const IndexedDataset> open_files(
     const std::shared_ptr<const FileSystem>& file_system, const std::string& prefix) {
   auto dataset = std::make_shared<IndexedDataset>(file_system, prefix);
-  dataset->check_end();  // else a run would end where it comes to what is missing
+  dataset->check_end();  // otherwise a run would fail on reaching the missing part
   return dataset;
 }
 
-// Whether what the samples of a split are made of is one dataset, which needs no blend. Weights of
-// the only one are a blend of one, which makes somewhat more samples.
+// Whether a split is a single dataset without a blend. A single dataset with a weight is a blend of
+// one, with a surplus of samples.
 bool is_alone(const DataPaths& paths) {
   return !paths.all || (paths.all->prefixes.size() == 1 && paths.all->weights.empty());
 }
@@ -50,7 +50,7 @@ class Opener {
 
   void add_source(std::optional<std::string> path, std::shared_ptr<const TokenSource> source) {
     if (source->sequences() > INT32_MAX) {
-      fail(ErrorKind::unsupported, "{} has {} sequences; at most {} of a dataset can be used",
+      fail(ErrorKind::unsupported, "{} has {} sequences; at most {} of one dataset can be used",
            source->name(), source->sequences(), INT32_MAX);
     }
     paths_.push_back(std::move(path));
@@ -67,12 +67,12 @@ class Opener {
     }
   }
 
-  /// One split of the only source.
+  /// One split of a single source.
   std::shared_ptr<const Dataset> lone(DataSplit split) const {
     return part(split, 0, options_.samples[split]);
   }
 
-  /// What decides on the order of the train split's samples.
+  /// What determines the order of the train split's samples.
   TrainOrder train_order(const Blend* blend, bool is_alone) const {
     const std::optional<int64_t> wanted = options_.samples.train;
     TrainOrder order{{}, options_.seed, options_.sequence_length, wanted.value_or(0)};
@@ -107,7 +107,7 @@ class Opener {
     } else {
       if (!wanted) {
         fail(ErrorKind::invalid,
-             "the {} split takes one epoch, which needs no weights; leave them out", name(split));
+             "the {} split is one epoch, which needs no weights; leave them out", name(split));
       }
       const std::vector<double> shares = normalized(given);
       weights.size = 0;
@@ -123,7 +123,7 @@ class Opener {
   }
 
  private:
-  // Without weights each dataset counts by its samples of one epoch.
+  // Without weights, datasets are weighted by their samples in one epoch.
   void by_size(DataSplit split, const Parts& parts, BlendWeights& weights) const {
     std::vector<double> sizes;
     int64_t all = 0;
@@ -166,13 +166,13 @@ SplitShares shares_of(const DataOptions& options) {
 
 void check(const DataOptions& options) {
   if (options.sequence_length < 1 || options.sequence_length >= INT32_MAX) {
-    fail(ErrorKind::invalid, "--seq-length {} makes no samples", options.sequence_length);
+    fail(ErrorKind::invalid, "--seq-length {} must be positive", options.sequence_length);
   }
   if (options.seed < 0 || options.seed > int64_t{UINT32_MAX}) {
-    fail(ErrorKind::invalid, "--seed {} is not in 0 to {}", options.seed, UINT32_MAX);
+    fail(ErrorKind::invalid, "--seed {} is not between 0 and {}", options.seed, UINT32_MAX);
   }
   if (!(options.mid_level_dataset_surplus >= 0)) {
-    fail(ErrorKind::invalid, "--mid-level-dataset-surplus {} is less than 0",
+    fail(ErrorKind::invalid, "--mid-level-dataset-surplus {} is negative",
          options.mid_level_dataset_surplus);
   }
 }
@@ -228,13 +228,13 @@ PerSplit<bool> check_datasets(const std::shared_ptr<const FileSystem>& file_syst
                               const DataOptions& options) {
   check(options);
   const DataPaths paths = parse_data_paths(*file_system, options);
-  const auto look_at = [&](const Blend& blend) {
+  const auto check_blend = [&](const Blend& blend) {
     for (const std::string& prefix : blend.prefixes) open_files(file_system, prefix);
   };
   PerSplit<bool> has;
-  if (paths.all) look_at(*paths.all);
+  if (paths.all) check_blend(*paths.all);
   for (const DataSplit split : kSplits) {
-    if (paths.each[split]) look_at(*paths.each[split]);
+    if (paths.each[split]) check_blend(*paths.each[split]);
     has[split] = paths.each[split].has_value();
   }
   if (!paths.all && !options.mock_data) return has;

@@ -1,4 +1,4 @@
-// The datasets of a run: what its flags name, opened.
+// Opens the datasets that a run's flags name.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,36 @@
 namespace ferry {
 
 /// Opens train, valid and test; null where there is no such split. Sample orders are read from the
-/// cache, or built and stored there; where several processes open the same datasets, one of them
-/// should do so first, so that the others find what it stored. invalid for options that make no
-/// sense together; not_found and corrupt for token files.
+/// cache, or built and stored there; of several processes that open the same datasets, one should
+/// do so first, so that the others find what it stored. invalid for contradictory options;
+/// not_found and corrupt for token files.
 ///
 /// Samples, their order and the files of the cache are Megatron-LM's for the same flags: either
 /// program continues the other's run.
 PerSplit<std::shared_ptr<const Dataset>> open_datasets(
     const std::shared_ptr<const FileSystem>& file_system, const DataOptions& options);
 
-/// What decides which samples the train split has, and in which order.
+/// What determines the samples of the train split and their order.
 struct TrainOrder {
   struct Part {           // one dataset
     std::string prefix;   // of its token files; empty: mock data
-    SequenceRange range;  // of its sequences
-    int64_t tokens = 0;   // in that range
+    SequenceRange range;  // the sequences used
+    int64_t tokens = 0;   // in that range,
     EpochPlan plan;       // how often it is read
     double share = 1;     // of the run's samples
   };
   std::vector<Part> parts;
   int64_t seed = 0, sequence_length = 0;
-  int64_t samples = 0;  // that the run takes in all
+  int64_t samples = 0;  // that the run takes in total
 };
 
-/// Of open_datasets() with these options, by metadata alone: no order is made or stored. Nothing
-/// where there is no train split. Errors as there.
+/// The order that open_datasets() would use with these options, from metadata alone: no order is
+/// made or stored. Empty if there is no train split. Errors as there.
 std::optional<TrainOrder> train_order(const std::shared_ptr<const FileSystem>& file_system,
                                       const DataOptions& options);
 
-/// Looks at options and token files as open_datasets() does, but makes no orders of samples, so
-/// that nothing is stored. Which splits there are.
+/// Checks options and token files as open_datasets() does, without making or storing orders of
+/// samples. Returns which splits exist.
 PerSplit<bool> check_datasets(const std::shared_ptr<const FileSystem>& file_system,
                               const DataOptions& options);
 

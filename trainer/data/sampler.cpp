@@ -11,7 +11,7 @@ namespace ferry {
 Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   if (options.samples < 1 || options.micro_batch_size < 1 || options.data_ranks < 1) {
     fail(ErrorKind::invalid,
-         "{} samples cannot be dealt out to {} data-parallel ranks in micro-batches of {}",
+         "{} samples cannot be distributed to {} data-parallel ranks in micro-batches of {}",
          options.samples, options.data_ranks, options.micro_batch_size);
   }
   const int64_t block =
@@ -51,14 +51,14 @@ void Sampler::take(int64_t consumed, int64_t number, int64_t rank, std::vector<i
 }
 
 void Sampler::take_cyclic(int64_t consumed, int64_t rank, std::vector<int64_t>& indices) {
-  const int64_t usable = options_.samples / block() * block();  // the rest is not read
+  const int64_t usable = options_.samples / block() * block();  // the rest is unused
   const int64_t epoch = consumed / usable;
   const int64_t offset = consumed % usable;
   const int64_t size = options_.micro_batch_size;
   if (offset % block() != 0) {
     fail(ErrorKind::invalid,
          "{} consumed samples end {} into epoch {}, within a block of {} ({} data-parallel ranks, "
-         "micro-batches of {}); go on with the ranks and micro-batches that the run had",
+         "micro-batches of {}); resume with the same ranks and micro-batch size",
          consumed, offset, epoch, block(), options_.data_ranks, size);
   }
   const int64_t of_rank = usable / options_.data_ranks;

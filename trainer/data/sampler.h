@@ -1,9 +1,9 @@
 // Which samples a data-parallel rank takes, and when.
 //
 // A global batch is made of blocks of micro_batch_size * data_ranks samples, one for each
-// micro-batch; rank r takes the r-th part of each block. Nothing but the samples consumed so far
-// decides where a step begins: a run may stop, and go on with another number of ranks or another
-// micro-batch size, and sees the same global batches.
+// micro-batch; rank r takes the r-th part of each block. Only the number of samples consumed so far
+// determines where a step starts: a run may resume with another number of ranks or another
+// micro-batch size and see the same global batches.
 //
 // Source: megatron/training/datasets/data_samplers.py.
 #pragma once
@@ -27,25 +27,24 @@ struct SamplerOptions {
   int64_t samples = 0;  // of the dataset
   int64_t micro_batch_size = 1;
   int64_t data_ranks = 1;
-  /// Cyclic: each rank keeps to its own part of the dataset (default; off: --no-data-sharding).
+  /// Cyclic: each rank reads only its own part of the dataset (default; off: --no-data-sharding).
   bool data_sharding = true;
-  /// Off, single: the samples that are too few for a block are dealt out all the same, so that a
-  /// rank's last micro-batch may be short, or empty.
+  /// Off (single only): the last samples, too few for a block, are distributed, too, so a rank's
+  /// last micro-batch may be short or empty.
   bool drop_last = true;
 };
 
 class Sampler {
  public:
-  /// invalid for no samples, or numbers below 1; cyclic: for fewer samples than a block has.
+  /// invalid for no samples or numbers below 1; cyclic: for fewer samples than a block.
   explicit Sampler(const SamplerOptions& options);
 
-  /// Micro-batches that can be taken from `consumed` samples on: all there are; cyclic: no end.
+  /// Micro-batches left after `consumed` samples; cyclic: unlimited.
   int64_t micro_batches_left(int64_t consumed) const noexcept;
 
-  /// The samples of rank `rank` in micro-batch `number` of the step that begins after `consumed`
-  /// samples. exhausted when too few are left; invalid, cyclic only, where `consumed` is no whole
-  /// number of blocks into its epoch. Not to be called by two threads at a time: it keeps the order
-  /// of the last epoch that was asked for.
+  /// The samples of rank `rank` in micro-batch `number` of the step that starts after `consumed`
+  /// samples. exhausted if too few are left; invalid (cyclic only) if `consumed` is not a whole
+  /// number of blocks into its epoch. Not thread-safe: caches the order of the last epoch.
   void take(int64_t consumed, int64_t number, int64_t rank, std::vector<int64_t>& indices);
 
  private:
@@ -53,13 +52,13 @@ class Sampler {
   void take_cyclic(int64_t consumed, int64_t rank, std::vector<int64_t>& indices);
 
   SamplerOptions options_;
-  int64_t epoch_ = -1;  // that epoch_order_ is of
+  int64_t epoch_ = -1;  // of epoch_order_
   std::vector<int64_t> epoch_order_;
 };
 
-// Reads batches before they are asked for, beside what the caller computes.
+// Prefetches batches while the caller computes.
 
-/// Used by one thread; each read has a thread of its own, one at a time.
+/// Not thread-safe; each read runs on its own thread, one at a time.
 class BatchAhead {
  public:
   /// A micro-batch by its number in the step that begins after `consumed` samples.
@@ -74,8 +73,8 @@ class BatchAhead {
   BatchAhead(const BatchAhead&) = delete;
   BatchAhead& operator=(const BatchAhead&) = delete;
 
-  /// `batch` becomes that of `place`, and that of `next` is begun. Throws what reading throws of
-  /// `place`; of `next`, when it is asked for.
+  /// Sets `batch` to the one at `place` and starts reading the one at `next`. Throws errors of
+  /// reading `place`; those of `next` are thrown when it is taken.
   void take(const Place& place, const Place& next, Batch& batch);
 
  private:
@@ -83,7 +82,7 @@ class BatchAhead {
 
   Read read_;
   std::future<void> reading_;
-  Place place_;  // of what is being read
+  Place place_;  // being read
   Batch batch_;
 };
 

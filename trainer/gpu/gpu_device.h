@@ -1,4 +1,4 @@
-// Ranks that compute on GPUs.
+// Ranks on GPUs.
 #pragma once
 
 #include "ckpt/group/group.h"
@@ -6,13 +6,12 @@
 
 namespace ferry {
 
-/// How many GPUs this process may use; 0 where there is no driver, and in a program that was built
-/// without CUDA.
+/// Number of GPUs that this process may use; 0 without a driver or in a build without CUDA.
 int gpu_count() noexcept;
 
-/// GPU `gpu` of this process for one rank of `group`; `links` are those of its ranks. Called on the
-/// rank's own thread, by all ranks alike. `uses_cudnn`: cuDNN computes the attention that it can.
-/// unsupported in a program that was built without CUDA, and where there is no cuDNN to be used.
+/// Opens GPU `gpu` of this process for one rank of `group`, whose ranks have these `links`. Called
+/// on the rank's own thread, on all ranks. `uses_cudnn`: use cuDNN for the attention that it
+/// supports. unsupported in a build without CUDA, or if cuDNN is not available.
 RankDevice gpu_device(const std::shared_ptr<Group>& group, std::shared_ptr<Links> links, int gpu,
                       bool uses_cudnn = false);
 

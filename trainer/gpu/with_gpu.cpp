@@ -19,10 +19,10 @@
 
 namespace ferry {
 
-// Copies a GPU's memory aside beside what the GPU computes.
+// Stages GPU memory for saves while the GPU computes.
 
-/// Into pinned memory where the host has as much, on a stream of its own. Refers to `device`, which
-/// may be used by another thread meanwhile.
+/// Copies into pinned memory, if the host has enough, on its own stream. Refers to `device`, which
+/// another thread may use at the same time.
 std::shared_ptr<Stager> gpu_stager(kernels::cuda::Device& device);
 
 namespace {
@@ -30,10 +30,10 @@ namespace {
 using kernels::cuda::check;
 using kernels::cuda::Device;
 
-constexpr const char* kCopying = "copying aside what is saved";
+constexpr const char* kCopying = "staging a save";
 
-// The host's memory that a device copies from and to by itself. Its pages are taken by many threads
-// before they are pinned: the driver would take them one by one.
+// Host memory that a device accesses directly. Many threads touch its pages before they are pinned:
+// the driver would do so one by one.
 class PinnedMemory {
  public:
   PinnedMemory(const Device& device, uint64_t bytes) : device_(device.index()) {
@@ -52,7 +52,7 @@ class PinnedMemory {
       }
     });
     device.enter();
-    // Where the system pins no more, the driver copies by way of pinned memory of its own.
+    // If no more memory can be pinned, the driver copies through its own pinned buffer.
     is_pinned_ = !bytes_.empty() && cudaHostRegister(bytes_.data(), bytes_.size(),
                                                      cudaHostRegisterPortable) == cudaSuccess;
     if (!is_pinned_) (void)cudaGetLastError();
@@ -74,7 +74,7 @@ class PinnedMemory {
   bool is_pinned_ = false;
 };
 
-// Small enough that the next one begins soon, and large enough to be copied at full speed.
+// Small enough to start the next copy soon, large enough for full bandwidth.
 std::vector<StagingCopy> in_pieces(std::span<const StagingCopy> copies) {
   constexpr uint64_t kPieceBytes = 16 << 20;
   std::vector<StagingCopy> pieces;
@@ -86,7 +86,7 @@ std::vector<StagingCopy> in_pieces(std::span<const StagingCopy> copies) {
   return pieces;
 }
 
-// Copies that go on where another one ends are one.
+// Merges contiguous copies.
 std::vector<StagingCopy> joined(std::span<const StagingCopy> pieces) {
   std::vector<StagingCopy> copies;
   for (const StagingCopy& one : pieces) {
@@ -127,8 +127,8 @@ class GpuStager final : public Stager {
     check(cudaStreamSynchronize(stream_), kCopying);
   }
 
-  // Piece by piece, until the memory is to change: what is left then goes to other memory of the
-  // device first, where there is as much, which takes a fortieth of the time.
+  // Copies piece by piece until the memory is about to change: the rest is then copied to other
+  // device memory first, if available, which takes a fortieth of the time.
   void copy_beside(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
                    const std::function<std::shared_ptr<void>()>& due,
                    const std::function<void()>& release) override {
@@ -169,7 +169,7 @@ class GpuStager final : public Stager {
   std::function<void()> place(std::span<const StagingCopy> copies) override {
     const std::lock_guard lock(mutex_);
     device_.enter();
-    queue(copies, now(), "placing what is loaded");
+    queue(copies, now(), "copying loaded data");
     return [end = mark()] { wait_for(end); };
   }
 
@@ -187,7 +187,7 @@ class GpuStager final : public Stager {
     return moment && cudaEventQuery(static_cast<cudaEvent_t>(moment.get())) == cudaSuccess;
   }
   static void wait_for(const std::shared_ptr<void>& moment) {
-    check(cudaEventSynchronize(static_cast<cudaEvent_t>(moment.get())), "copying beside the run");
+    check(cudaEventSynchronize(static_cast<cudaEvent_t>(moment.get())), "copying during the run");
   }
 
   static size_t bytes_of(const std::vector<StagingCopy>& copies, size_t first) {
@@ -196,7 +196,7 @@ class GpuStager final : public Stager {
     return bytes;
   }
 
-  // Memory of the device for so many bytes, as long as that leaves as much to others. It stays.
+  // Device memory for this many bytes, if that leaves as much free. It is kept.
   void take_spare(size_t bytes) {
     size_t free = 0, total = 0;
     if (bytes <= spare_bytes_ || cudaMemGetInfo(&free, &total) != cudaSuccess || free / 2 < bytes) {
@@ -208,11 +208,11 @@ class GpuStager final : public Stager {
       spare_ = device_.allocate(bytes);
       spare_bytes_ = bytes;
     } catch (const std::bad_alloc&) {
-      // The copy holds the run up, then.
+      // Otherwise the run waits for the copy.
     }
   }
 
-  // Behind the moment.
+  // After that moment.
   void queue(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
              const char* what) {
     if (stream_ == nullptr) {
@@ -227,7 +227,7 @@ class GpuStager final : public Stager {
   }
 
   Device& device_;
-  std::mutex mutex_;  // savers that share it
+  std::mutex mutex_;  // several savers may share it
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<void> spare_;
   size_t spare_bytes_ = 0;

@@ -49,13 +49,13 @@ LanguageModel::~LanguageModel() = default;
 
 std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(source_); }
 
-// Data are told of, found and ordered before any of the model's memory is taken.
+// Data are checked, found and ordered before any of the model's memory is allocated.
 void LanguageModel::build(RunLog& log) {
   timers_ = &log.timers();
-  log.tell_arguments();
-  for (const std::string& note : start_notes_) log.tell(fmt::format(" > {}\n", note));
+  log.write_arguments();
+  for (const std::string& note : start_notes_) log.write(fmt::format(" > {}\n", note));
   for (const std::string& warning : start_warnings_) log.warn(warning);
-  // Sizes that do not fit are told here.
+  // Invalid sizes are reported here.
   if (!arguments_.fp8.empty()) {
     memory_plan(arguments_, model_, kernels::DeviceKind::host, source_path_);
   }
@@ -73,35 +73,34 @@ void LanguageModel::build(RunLog& log) {
 void LanguageModel::check_float8() const {
   if (arguments_.fp8.empty() || device_->kernels->has_float8()) return;
   fail(ErrorKind::unsupported,
-       "--fp8-format {}: this GPU has no matrix products in FP8, which ferry takes from compute "
-       "capability 9.0 (Hopper) on: leave it out",
+       "--fp8-format {}: this GPU does not support FP8 matrix products (they need compute "
+       "capability 9.0, Hopper, or later): leave it out",
        arguments_.fp8);
 }
 
-// One rank builds what is not in the cache yet, then the others find it there.
+// One rank builds what the cache lacks, then the others find it there.
 void LanguageModel::open_data(RunLog& log) {
   DataOptions options = data_options(arguments_);
   options.samples.train = phase_.samples;
   if (const int32_t padding = options.masks.padding; padding >= 0) {
-    log.tell(fmt::format(" > token {} pads: it has no loss, and is read as 0\n", padding));
+    log.write(fmt::format(" > token {} pads: it has no loss, and is read as 0\n", padding));
   }
   from_first_together(*setup_.group, [&] {
     const auto train = open_datasets(setup_.files, options).train;
     check_train_data(arguments_, train != nullptr);
     if (goes_on_ && train && train->has_replaced_order()) {
-      log.warn(
-          source_path_ +
-          ": the order of samples in the cache is not that of the data now: these have changed "
-          "since the run took samples of them, or the cache is damaged. The run goes on in a "
-          "new order, in which samples may come again that were seen");
+      log.warn(source_path_ +
+               ": the cached order of samples does not match the data: they have changed since the "
+               "run used them, or the cache is damaged. The run continues in a new order, which "
+               "may repeat samples");
     }
     return std::string();
   });
   datasets_ = open_datasets(setup_.files, options);
 }
 
-void LanguageModel::initialise() {
-  ferry::initialise(*device_->kernels, rank_->memory.model_regions(), model_.architecture,
+void LanguageModel::initialize() {
+  ferry::initialize(*device_->kernels, rank_->memory.model_regions(), model_.architecture,
                     arguments_.seed);
 }
 
@@ -135,7 +134,7 @@ std::vector<LossSum> LanguageModel::losses() { return loss_sums(rank_->pipeline.
 TrainedModel::Objects LanguageModel::objects() {
   if (!rank_->float8) return {};
   std::vector<double> numbers = rank_->float8->numbers(*device_->kernels);
-  // All ranks of a pipeline stage know the same.
+  // All ranks of a pipeline stage have the same state.
   const GridPlace& place = rank_->grid.place();
   if (place.tensor != 0 || place.context != 0 || place.data != 0) std::ranges::fill(numbers, 0.0);
   rank_->grid.world().add_numbers(numbers);

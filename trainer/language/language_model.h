@@ -1,4 +1,4 @@
-// A language model as the loop trains it: RankModel and the datasets of tokens.
+// A language model as the loop sees it: RankModel and its token datasets.
 #pragma once
 
 #include <map>
@@ -20,8 +20,8 @@ namespace ferry {
 
 class LanguageModel final : public TrainedModel {
  public:
-  /// Opens what the run begins with (open_source), and finds out what the model is. References must
-  /// outlive it.
+  /// Opens what the run starts from (open_source) and determines the model. References must outlive
+  /// it.
   LanguageModel(const TrainArguments& arguments, const RankSetup& setup);
   ~LanguageModel() override;
 
@@ -34,7 +34,7 @@ class LanguageModel final : public TrainedModel {
   Objects objects() override;
   void set_objects(const Objects& objects, const std::string& path) override;
   bool has_samples(DataSplit split) const override { return datasets_[split] != nullptr; }
-  void initialise() override;
+  void initialize() override;
   std::string description() const override;
   void begin_step(int64_t number) override;
   void train(const StepSamples& samples, double loss_scale) override;
@@ -55,26 +55,27 @@ class LanguageModel final : public TrainedModel {
   const RankSetup& setup_;
   std::unique_ptr<const Source> source_;
   RunModel model_;
-  std::string source_path_;                                // empty: there is none
-  std::vector<std::string> start_notes_, start_warnings_;  // rank 0's, of what the run begins with
-  bool goes_on_ = false;                                   // from the middle of its data
+  std::string source_path_;  // empty: there is none
+  std::vector<std::string> start_notes_,
+      start_warnings_;    // rank 0's, about what the run starts from
+  bool goes_on_ = false;  // resumes in the middle of its data
   DataPhase phase_;
-  int64_t iteration_ = 0;  // that are done
+  int64_t iteration_ = 0;  // completed
   PerSplit<std::shared_ptr<const Dataset>> datasets_;
   std::optional<RankDevice> device_;
   std::optional<RankModel> rank_;
   std::optional<Sampler> sampler_;
   Timers* timers_ = nullptr;
-  std::map<DataSplit, Sampler> samplers_;    // of evaluations
-  std::optional<BatchAhead> batches_ahead_;  // last: it ends before what it reads from
+  std::map<DataSplit, Sampler> samplers_;    // for evaluations
+  std::optional<BatchAhead> batches_ahead_;  // last: destroyed before what it reads from
 };
 
 // One rank of a language model's training run, from its arguments to its end.
 //
-// All ranks of a run call it alike, as threads of one process or as processes. What it prints and
-// writes, and when it ends, is Megatron-LM's (the headers of trainer/schedule and trainer/log name the sources).
+// All ranks of a run make the same calls, as threads of one process or as processes. Output, files
+// and exits are Megatron-LM's (the headers of trainer/schedule and trainer/log name the sources).
 
-/// As the train() of any model does, with the language model that the arguments describe.
+/// train() of training_loop.h with the language model that the arguments describe.
 RunEnd train(const TrainArguments& arguments, const RankSetup& setup);
 
 }  // namespace ferry

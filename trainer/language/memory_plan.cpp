@@ -18,7 +18,7 @@ namespace {
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (int64_t{1} << 30); }
 
-// Of a rank whose GPU is its own.
+// A rank with its own GPU.
 int64_t sum_bytes(Grid& grid) {
   const bool has_aside =
       grid.data_and_context_aside().size() > 1 || grid.expert_data_aside().size() > 1;
@@ -71,10 +71,9 @@ std::string plan_text(const TrainArguments& arguments, const RunModel& model,
   const double operations = floating_point_operations(arguments, 1) /
                             static_cast<double>(arguments.seq_length.value_or(1));
   std::string text = fmt::format(
-      "model: {} parameters, {:.3e} floating-point operations a token\n"
-      "memory of a rank (GiB), by pipeline stage:\n"
-      "  stage   parameters held   parameters    gradients    optimizer  activations      staging  "
-      "      total\n",
+      "model: {} parameters, {:.3e} floating-point operations per token\nmemory per rank (GiB), by "
+      "pipeline stage:\n  stage   parameters held   parameters    gradients    optimizer  "
+      "activations      staging        total\n",
       parameters, operations);
   for (const StagePlan& stage : plan) {
     text += fmt::format(
@@ -89,10 +88,10 @@ std::string plan_text(const TrainArguments& arguments, const RunModel& model,
 std::string staging_plan_text(const std::vector<StagePlan>& plan, int64_t ranks,
                               uint64_t available) {
   const auto ranks_of_stage = static_cast<double>(ranks) / static_cast<double>(plan.size());
-  double wanted = 0, held = 0;
+  double needed = 0, held = 0;
   int64_t copies = 0, staging = INT64_MAX;
   for (const StagePlan& stage : plan) {
-    wanted += static_cast<double>(stage.staging) * ranks_of_stage;
+    needed += static_cast<double>(stage.staging) * ranks_of_stage;
     if (!stage.is_on_device) held += static_cast<double>(stage.held_bytes()) * ranks_of_stage;
     copies = std::max(copies, stage.copies);
     if (stage.staging < stage.copies) staging = std::min(staging, stage.staging);
@@ -100,19 +99,18 @@ std::string staging_plan_text(const std::vector<StagePlan>& plan, int64_t ranks,
   if (copies == 0) return {};
   const char* const pieces =
       "saves go in pieces, and a step waits until the last piece is copied\n";
-  std::string text = fmt::format(
-      "staging: copies of what a rank saves take up to {:.3f} GiB of its host's memory{}\n",
-      gib(copies), plan[0].is_on_device ? ", beside the device's" : "");
+  std::string text =
+      fmt::format("staging: saves take up to {:.3f} GiB of host memory per rank{}\n", gib(copies),
+                  plan[0].is_on_device ? " in addition to the device's" : "");
   if (staging < INT64_MAX) {
-    text +=
-        fmt::format("staging: --staging-memory has room for {:.3f} GiB: {}", gib(staging), pieces);
+    text += fmt::format("staging: --staging-memory allows {:.3f} GiB: {}", gib(staging), pieces);
   }
   const double room = std::max(0.0, static_cast<double>(for_staging(available)) - held);
-  if (wanted > room) {
+  if (needed > room) {
     constexpr double kGiB = 1 << 30;
     text += fmt::format(
-        "staging: this host has room for {:.3f} GiB of the {:.3f} GiB that {} ranks on it want: {}",
-        room / kGiB, wanted / kGiB, ranks, pieces);
+        "staging: this host has {:.3f} GiB of the {:.3f} GiB that {} ranks on it need: {}",
+        room / kGiB, needed / kGiB, ranks, pieces);
   }
   return text;
 }
@@ -129,10 +127,10 @@ void check_machine_memory(const std::vector<StagePlan>& plan, int64_t ranks) {
   if (all <= held) return;
   constexpr double kGiB = 1 << 30;
   fail(ErrorKind::exhausted,
-       "the ranks of this process ({}) take {:.1f} GiB of memory, and this machine has {:.1f} GiB: "
-       "--bf16, --use-distributed-optimizer, --recompute-granularity full or a smaller "
-       "--micro-batch-size take less, and mpirun spreads ranks over machines (--dry-run tells what "
-       "a rank takes)",
+       "the ranks of this process ({}) need {:.1f} GiB of memory, and this machine has {:.1f} GiB: "
+       "reduce it with --bf16, --use-distributed-optimizer, --recompute-granularity full or a "
+       "smaller --micro-batch-size, or spread ranks over machines with mpirun (--dry-run shows the "
+       "memory of a rank)",
        ranks, all / kGiB, held / kGiB);
 }
 

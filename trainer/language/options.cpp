@@ -80,13 +80,13 @@ RouterOptions router_options(const TrainArguments& arguments) {
   return options;
 }
 
-// A mask that is not made resets nothing.
+// A mask that is not created resets nothing.
 bool resets_attention(const TrainArguments& arguments) {
   return arguments.reset_attention_mask && arguments.create_attention_mask_in_dataloader;
 }
 
-// The tokenizer as Megatron-LM describes it beside the orders of samples that it caches; the
-// members in its order, numbers as text. Others than these two go by their class alone.
+// The tokenizer as Megatron-LM describes it in cached sample orders: members in its order, numbers
+// as text. Other kinds than these two are described by their class alone.
 // Source: megatron/core/tokenizers/utils/build_tokenizer.py.
 std::string tokenizer_description(const TrainArguments& arguments) {
   nlohmann::ordered_json json{
@@ -103,7 +103,7 @@ std::string tokenizer_description(const TrainArguments& arguments) {
   return json.dump();
 }
 
-// A token that pads and ends documents, too, is learnt.
+// A padding token that also ends documents is trained on.
 // Source: megatron/core/datasets/megatron_dataset.py.
 void set_tokens(const TrainArguments& arguments, MaskOptions& masks) {
   const int64_t last = arguments.vocab_size.value_or(0) - 1;
@@ -122,9 +122,8 @@ void check_run(const TrainArguments& a) {
   const bool has_groups = a.group_query_attention && !a.multi_latent_attention;
   if (has_groups && a.num_query_groups < a.tensor_model_parallel_size) {
     fail(ErrorKind::unsupported,
-         "--num-query-groups {} with --tensor-model-parallel-size {}: each tensor rank has a "
-         "query group of its own here; give at most {} tensor ranks, and more pipeline, context "
-         "or data ranks",
+         "--num-query-groups {} with --tensor-model-parallel-size {}: each tensor rank needs its "
+         "own query group; give at most {} tensor ranks, and more pipeline, context or data ranks",
          a.num_query_groups, a.tensor_model_parallel_size, a.num_query_groups);
   }
   check_loop(a);

@@ -1,4 +1,4 @@
-// What each part of a run is told, out of the run's arguments.
+// Turns the arguments of a run into the options of its parts.
 #pragma once
 
 #include <string>
@@ -17,14 +17,14 @@
 
 namespace ferry {
 
-// The model of a run, as its arguments and its tensors describe it: the same on all ranks.
+// The model of a run as described by its arguments and its tensors; the same on all ranks.
 
 struct RunModel : StateLayout {
   Architecture architecture;
 
-  /// `args` is an argparse.Namespace; `tensors` are those of the model, as a checkpoint names them.
-  /// unsupported, naming it, for what the arguments say and the trainer does not compute; `path` is
-  /// for messages.
+  /// `args` is an argparse.Namespace; `tensors` are the model's, as named in a checkpoint.
+  /// unsupported, naming what the arguments request and the trainer cannot compute; `path` is for
+  /// messages.
   RunModel(const Value& args, std::vector<ModelTensor> tensors, const std::string& path);
 
   const RunArguments& run() const noexcept { return layout.run(); }
@@ -34,24 +34,24 @@ struct RunModel : StateLayout {
            const RunArguments& run_arguments);
 };
 
-/// Refuses what a run would fail at later, some of it much: check_loop(), and what Megatron-LM has
-/// under these arguments and this trainer has not (unsupported), by name.
+/// Throws what would make the run fail later: errors of check_loop(), and unsupported, naming
+/// features of Megatron-LM under these arguments that this trainer lacks.
 void check_run(const TrainArguments& arguments);
 
 DType parameter_dtype(const TrainArguments& arguments);
 
-/// The arguments as a checkpoint has them, without what a run adds on the way.
+/// The arguments as stored in a checkpoint, without what a run adds later.
 LoadedValue namespace_of(const TrainArguments& arguments);
 
 ModelOptions model_options(const TrainArguments& arguments, const RunModel& model,
                            const GridPlace& place);
 ModelStateOptions state_options(const TrainArguments& arguments, const RunModel& model);
 PipelineOptions pipeline_options(const TrainArguments& arguments);
-/// With --fp8-format.
+/// Only with --fp8-format.
 Float8Options float8_options(const TrainArguments& arguments, const RunModel& model);
 
 DataOptions data_options(const TrainArguments& arguments);
-/// Of this run's data ranks, for a dataset of so many samples.
+/// For this run's data ranks and a dataset of this many samples.
 SamplerOptions sampler_options(const TrainArguments& arguments, SampleOrder order, int64_t samples);
 
 }  // namespace ferry

@@ -17,25 +17,26 @@ namespace {
 
 constexpr const char* kPath = "the arguments";  // for messages
 
-// What a checkpoint has and the arguments do not tell of would be left as it is.
+// Rejects tensors of a checkpoint that the arguments do not imply: they would not be loaded.
 void check_all_used(const ParameterSet& parameters, const std::string& path) {
   const std::string unused = parameters.first_unused();
   if (unused.empty()) return;
   fail(ErrorKind::mismatch,
-       "{} has tensor {}, which a model of these arguments does not: give the arguments of the "
-       "run that saved it (--qk-layernorm, --add-qkv-bias, ...)",
+       "{} has tensor {}, which a model with these arguments does not have: give the arguments of "
+       "the run that saved it (--qk-layernorm, --add-qkv-bias, ...)",
        path, unused);
 }
 
-// What the arguments tell of and a checkpoint has not, or in another size.
+// Rejects parameters that the arguments imply and a checkpoint lacks, or has in another size.
 [[noreturn]] void fail_other_model(const std::string& path, const std::string& problem) {
   fail(ErrorKind::mismatch,
-       "{} is not of a model of these arguments ({}): give the arguments of the run that saved it, "
-       "or --use-checkpoint-args",
+       "{} is not from a model with these arguments ({}): give the arguments of the run that saved "
+       "it, or --use-checkpoint-args",
        path, problem);
 }
 
-// Stacked and whole, as some files have layers, experts and gated projections and others not.
+// Stacked and separate, since files differ in whether they stack layers, experts and gated
+// projections.
 std::string stacked_name(std::string_view stored) {
   std::string name = global_name(stored, true).name;
   for (const std::string_view half : {".weight_w", ".weight_v", ".bias_w", ".bias_v"}) {
@@ -44,7 +45,7 @@ std::string stacked_name(std::string_view stored) {
   return name;
 }
 
-// By the names that one kind of modules gives norms.
+// Norms are named as by one of the two kinds of modules.
 std::set<std::string> parameters_of(std::vector<ModelTensor> tensors) {
   name_norms(tensors, false);
   std::set<std::string> names;
@@ -54,8 +55,8 @@ std::set<std::string> parameters_of(std::vector<ModelTensor> tensors) {
   return names;
 }
 
-// A model with other parameters than its arguments tell of is saved with arguments that nobody can
-// load it by.
+// A model whose parameters do not match its arguments would be saved with arguments by which it
+// cannot be loaded.
 void check_same_parameters(const std::vector<ModelTensor>& described,
                            const std::vector<ModelTensor>& stored, const std::string& path) {
   const std::set<std::string> ours = parameters_of(described), theirs = parameters_of(stored);

@@ -1,5 +1,5 @@
-// The model of one rank: its place among the ranks, its memory, and the passes over it. The same
-// for a run and for the plan of one.
+// The model of one rank: its place among the ranks, its memory, and its passes. Used by runs and by
+// memory plans.
 #pragma once
 
 #include <memory>
@@ -15,19 +15,19 @@
 
 namespace ferry {
 
-/// The model of a run: from its arguments and, where it has a source, that one's tensors, so that
-/// names and stacking stay as they are.
+/// The model of a run: from its arguments and, if it has a source, from the source's tensors, so
+/// that names and stacking are kept.
 RunModel model_of(const TrainArguments& arguments, const Source* source);
 
 struct RankModel {
-  /// Allocates all of it; parameters are zero. mismatch where the tensors are those of the
-  /// checkpoint `path`, and not what a model of these arguments has. References must outlive it.
+  /// Allocates everything; parameters are zero. mismatch if the tensors, read from the checkpoint
+  /// `path`, are not those of a model with these arguments. References must outlive it.
   RankModel(const TrainArguments& arguments, const RunModel& model, int rank, RankDevice& device,
             const std::string& path);
 
   Grid grid;
   ModelState memory;
-  std::unique_ptr<Float8State> float8;  // null: no products are in FP8
+  std::unique_ptr<Float8State> float8;  // null without FP8
   Pipeline pipeline;
 };
 

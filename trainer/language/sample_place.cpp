@@ -24,7 +24,7 @@ bool have_same_bytes(const FileSystem& files, const std::string& a, const std::s
 
 namespace {
 
-// Whether two datasets are the same, or copies, as far as their index tells.
+// Whether two datasets are the same or copies, judged by their indices.
 bool are_same_tokens(const FileSystem& files, const std::string& a, const std::string& b) {
   if (a == b || a.empty() || b.empty()) return a == b;
   const PathStatus left = files.status(a + ".bin"), right = files.status(b + ".bin");
@@ -34,14 +34,14 @@ bool are_same_tokens(const FileSystem& files, const std::string& a, const std::s
 
 }  // namespace
 
-// The order of samples in which a run with these arguments is after `iteration`.
+// The order of samples of a run with these arguments after `iteration`.
 SamplePlace place_of(const std::shared_ptr<const FileSystem>& files, const TrainArguments& a,
                      int64_t iteration, int64_t consumed) {
   DataOptions options = data_options(a);
   const DataPhase phase = data_phase(a, iteration);
   options.samples.train = phase.samples;
   auto order = train_order(files, options);
-  if (!order) fail(ErrorKind::invalid, "its train split has no share of the data");
+  if (!order) fail(ErrorKind::invalid, "its train split is empty");
   SamplePlace place{std::move(*order), "", consumed};
   if (!a.phase_transition_iterations.empty()) {
     place.position = (iteration - phase.first) * a.global_batch_size.value_or(1);

@@ -1,4 +1,4 @@
-// Where a run is in the order of its samples, and how two such places differ.
+// A run's position in the order of its samples, and how two such positions differ.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 
 namespace ferry {
 
-/// What a run takes next, as the sampler and the datasets have it.
+/// What determines the samples that a run takes next.
 struct SamplePlace {
   TrainOrder order;
-  std::string loader;    // what decides on the loader's own order
-  int64_t position = 0;  // samples of the order that are consumed
+  std::string loader;    // what determines the loader's own order
+  int64_t position = 0;  // samples consumed of the order
 };
 
-/// Of a run with these arguments after `iteration`, when it has consumed so many samples. Errors of
-/// train_order(); invalid where the train split has no share of the data.
+/// The position of a run with these arguments after `iteration` and `consumed` samples. Errors of
+/// train_order(); invalid if the train split is empty.
 SamplePlace place_of(const std::shared_ptr<const FileSystem>& files, const TrainArguments& a,
                      int64_t iteration, int64_t consumed);
 
-/// Of the samples that follow at one place, about how many were seen on the way to another, and how
-/// many that were not are passed over.
+/// About how many of the samples after one position were seen before another, and how many unseen
+/// ones are skipped.
 struct SampleChange {
   double seen_again = 0, passed_over = 0;
-  double others = 0;  // that follow in an order which is new: it mixes those seen with the others
+  double others = 0;  // samples that follow in a new order, which mixes seen and unseen ones
 
-  /// `parts`: datasets, of each of which one sample more or less is nothing.
+  /// `parts`: number of datasets; differences of one sample each are ignored.
   bool is_any(size_t parts) const {
     return others > 0 || seen_again + passed_over > static_cast<double>(parts);
   }
@@ -38,7 +38,7 @@ struct SampleChange {
 SampleChange change_between(const FileSystem& files, const SamplePlace& before,
                             const SamplePlace& now);
 
-/// Whether both can be read and have the same bytes.
+/// Whether both files can be read and have the same bytes.
 bool have_same_bytes(const FileSystem& files, const std::string& a, const std::string& b);
 
 }  // namespace ferry

@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::span<const std::string_view>;
 
-// Arguments that only mean something together; the first groups decide on the order of samples.
+// Arguments that belong together; the first groups determine the order of samples.
 constexpr std::string_view kData[] = {
     "data_path",      "train_data_path",          "valid_data_path", "test_data_path",
     "data_args_path", "per_split_data_args_path", "mock_data",       "split"};
@@ -42,8 +42,8 @@ constexpr std::string_view kMaskDetails[] = {"create_attention_mask_in_dataloade
 constexpr std::string_view kTokenizerNames[] = {"tokenizer_type", "tokenizer_model", "vocab_file",
                                                 "merge_file"};
 
-// Takes a group's arguments from a checkpoint; what is None there, or was not known yet, is at its
-// default. Nothing where the checkpoint says nothing of any.
+// Takes a group's arguments from a checkpoint; those that are None or missing there get their
+// default. Empty if the checkpoint has none of them.
 void restore(TrainArguments& arguments, const Value& checkpoint, Names names) {
   if (std::ranges::all_of(names, [&](auto name) { return checkpoint.get(name).is_none(); })) return;
   for (const std::string_view name : names) {
@@ -79,7 +79,7 @@ std::string changes(const TrainArguments& before, const TrainArguments& now, Nam
   return text;
 }
 
-// The side of the checkpoint and that of the run.
+// The checkpoint's values and the run's.
 class SampleComparison {
  public:
   SampleComparison(const std::shared_ptr<const FileSystem>& files, const TrainArguments& arguments,
@@ -100,12 +100,12 @@ class SampleComparison {
         takes_count ? consumed_ : iteration_now_ * arguments.global_batch_size.value_or(1);
   }
 
-  /// Data that are taken for those of the checkpoint by their names.
+  /// Data that are assumed to be the checkpoint's because of their names.
   std::vector<std::string> notes() const {
     std::vector<std::string> notes;
     for (const auto& [before, now] : moved_) {
       notes.push_back(fmt::format(
-          "the data that the run had at {} are not here: those at {} are taken for them", before,
+          "the run's data at {} are not available; assuming that those at {} are the same", before,
           now));
     }
     return notes;
@@ -117,7 +117,7 @@ class SampleComparison {
     if (now.position <= 0 || now.position >= now.order.samples) return;
     if (!has_counted_ && !arguments_.override_ckpt_iteration) {
       warnings.push_back(fmt::format(
-          "{}: it does not say how many samples were consumed: the run goes on after {}, {} "
+          "{}: the number of consumed samples is not stored: the run resumes after {}, {} "
           "iterations of --global-batch-size {}",
           path_, consumed_now_, iteration_now_, arguments_.global_batch_size.value_or(1)));
     }
@@ -138,8 +138,8 @@ class SampleComparison {
     }
   }
 
-  // A run that moved to another machine has its data under other paths: what is not here any more
-  // is taken for what has its name.
+  // A run that moved to another machine has its data under other paths: files that no longer exist
+  // are assumed to be those of the same name.
   std::string moved(const std::string& path, std::span<const std::string> here,
                     const char* ending) const {
     if (path.empty() || std::ranges::find(here, path) != here.end()) return path;
@@ -170,25 +170,26 @@ class SampleComparison {
     std::string numbers;
     if (!unknown.empty()) {
       numbers =
-          fmt::format("how many of the {} samples that follow were seen before cannot be said ({})",
+          fmt::format("it is unknown how many of the {} samples that follow were seen before ({})",
                       left, unknown);
     } else if (change.seen_again >= static_cast<double>(left)) {
       numbers = fmt::format(
-          "all of the {} that follow were seen before, and some come more often than others", left);
+          "all of the {} that follow were seen before, and some occur more often than others",
+          left);
     } else {
       numbers = fmt::format(
-          "of the {} samples that follow about {:.0f} were seen before, and about {:.0f} that were "
-          "not are passed over",
+          "of the {} samples that follow about {:.0f} were seen before, and about {:.0f} unseen "
+          "ones are skipped",
           left, change.seen_again, change.passed_over);
     }
     warnings.push_back(fmt::format(
-        "{}: the run that saved it would have gone on with other samples: {}. This run goes on "
-        "after the first {} samples of its own: {}. With the values of the checkpoint it goes on "
-        "where that run stopped; --finetune begins at iteration 0 with the first sample",
+        "{}: the run that saved it would have continued with other samples: {}. This run continues "
+        "after the first {} samples of its own: {}. Use the checkpoint's values to continue where "
+        "that run stopped, or --finetune to start at iteration 0 with the first sample",
         path_, reasons.empty() ? "its arguments differ" : reasons, now.position, numbers));
   }
 
-  // The arguments that change the order, each group by itself.
+  // The groups of arguments that change the order.
   std::string reasons_for(const SamplePlace& now) const {
     std::string reasons;
     const auto add = [&](const std::string& reason) {
@@ -203,7 +204,7 @@ class SampleComparison {
         const SamplePlace other = place_of(files_, one, iteration_now_, consumed_now_);
         if (!change_between(*files_, other, now).is_any(now.order.parts.size())) continue;
       } catch (const Error&) {
-        // Its data are not here to be compared.
+        // Its data are not available for comparison.
       }
       add(differing);
     }
@@ -227,8 +228,8 @@ class SampleComparison {
       differing += changes(before, now, Names(kMaskDetails).subspan(1));
     }
     if (differing.empty()) return;
-    warnings.push_back(fmt::format("{}: what is learnt of a sample is not what it was before: {}",
-                                   path_, differing));
+    warnings.push_back(
+        fmt::format("{}: other parts of a sample have a loss than before: {}", path_, differing));
   }
 
   void add_tokenizer(std::vector<std::string>& warnings) const {
@@ -237,20 +238,20 @@ class SampleComparison {
     const auto is_null = [](const TrainArguments& a) {
       return a.tokenizer_type.starts_with("Null");
     };
-    if (is_null(before) || is_null(arguments_)) return;  // which makes no tokens
+    if (is_null(before) || is_null(arguments_)) return;  // which does not tokenize
     const bool is_same = before.tokenizer_type == arguments_.tokenizer_type &&
                          is_same_file(before.tokenizer_model, arguments_.tokenizer_model) &&
                          is_same_file(before.vocab_file, arguments_.vocab_file) &&
                          is_same_file(before.merge_file, arguments_.merge_file);
     if (is_same) return;
-    warnings.push_back(fmt::format(
-        "{}: it was trained on tokens of another tokenizer: {}. Unless both give the same ids, the "
-        "model takes the tokens of this run's data for others",
-        path_, changes(before, arguments_, kTokenizerNames)));
+    warnings.push_back(
+        fmt::format("{}: it was trained with another tokenizer: {}. Unless both give the same ids, "
+                    "the model misreads the tokens of this run's data",
+                    path_, changes(before, arguments_, kTokenizerNames)));
   }
 
-  // The same path, the same bytes, or another path to what has the same name and is not here to be
-  // compared: a run that moved to another machine.
+  // The same path, the same bytes, or a file of the same name whose original is not available: a
+  // run that moved to another machine.
   bool is_same_file(const std::string& before, const std::string& now) const {
     if (before == now || before.empty()) return true;
     const auto kind_of = [&](const std::string& path) { return files_->status(path).kind; };
@@ -289,8 +290,8 @@ std::vector<std::string> sample_warnings(const std::shared_ptr<const FileSystem>
     if (notes != nullptr) *notes = comparison.notes();
   } catch (const Error& error) {
     warnings.push_back(
-        fmt::format("{}: whether this run goes on with the samples that the run which saved it "
-                    "would have taken cannot be said: {}",
+        fmt::format("{}: cannot determine whether this run continues with the samples that the run "
+                    "which saved it would have taken: {}",
                     source.checkpoint.path, error.what()));
   }
   return warnings;

@@ -1,4 +1,4 @@
-// What a run that goes on sees of its data that the run before it would not have seen.
+// Warns about data that a resumed run sees and an uninterrupted one would not.
 #pragma once
 
 #include <memory>
@@ -11,15 +11,14 @@
 
 namespace ferry {
 
-/// Where a run goes on from `source` in the middle of its data: one warning for arguments that
-/// differ from those in the checkpoint and change which samples follow (with about how many of
-/// these were seen before, and how many are passed over unseen), one for those that change what is
-/// learnt of a sample, one for another tokenizer, and one where the checkpoint does not say how
-/// many samples were consumed. Megatron-LM goes on without a word. Nothing of a run that begins
-/// anew (iteration 0, weights alone, a phase's first sample), or of other arguments that lead to
-/// the same samples, such as copies of the data elsewhere. What cannot be compared is warned of,
-/// too; but data that are not at the checkpoint's path, while files of the same name are at this
-/// run's, are taken for the same, as of `notes`.
+/// If a run resumes from `source` in the middle of its data: a warning if arguments differ from the
+/// checkpoint's and change which samples follow (with about how many were seen before and how many
+/// are skipped unseen), one if they change the loss of a sample, one for another tokenizer, and one
+/// if the checkpoint does not say how many samples were consumed. (Megatron-LM is silent.) No
+/// warnings for a new run (iteration 0, weights alone, a phase's first sample), or for other
+/// arguments that select the same samples, such as copies of the data. What cannot be compared gets
+/// a warning, too; but data that no longer exist at the checkpoint's path are assumed to be the
+/// files of the same name at this run's, which is added to `notes`.
 std::vector<std::string> sample_warnings(const std::shared_ptr<const FileSystem>& files,
                                          const TrainArguments& arguments, const Source& source,
                                          std::vector<std::string>* notes = nullptr);

@@ -32,7 +32,7 @@ bool is_there(const FileSystem& files, const std::string& path) {
   return files.status(path).kind != PathKind::missing;
 }
 
-// The latest complete iteration; nothing where there is none.
+// The latest complete iteration, if any.
 std::optional<int64_t> latest_in(const FileSystem& files, const std::string& folder) {
   if (folder.empty() || !is_there(files, folder) || !is_run_folder(files, folder)) {
     return std::nullopt;
@@ -42,7 +42,7 @@ std::optional<int64_t> latest_in(const FileSystem& files, const std::string& fol
   return latest == nullptr ? std::nullopt : latest->iteration;
 }
 
-// "release": weights that were converted or published, from which a run begins.
+// "release": converted or published weights to start from.
 bool is_release(const FileSystem& files, const std::string& path) {
   if (!is_run_folder(files, path)) return false;
   const RunFolder run = read_run_folder(files, path);
@@ -52,7 +52,7 @@ bool is_release(const FileSystem& files, const std::string& path) {
   return run.latest() != nullptr && !run.latest()->iteration;
 }
 
-// Whether there is something to open; a run folder may be empty, or not be there yet.
+// Whether there is something to open; a run folder may be empty or not exist yet.
 bool holds_checkpoint(const FileSystem& files, const std::string& path) {
   if (path.empty() || !is_there(files, path)) return false;
   if (!is_run_folder(files, path)) return format_of_folder(files, path).has_value();
@@ -76,7 +76,8 @@ ImportOptions import_options(const TrainArguments& arguments) {
   return options;
 }
 
-// Runs `open`, whose errors name the flag by which other commands choose an iteration.
+// Runs `open` and rephrases its errors, which name another command's flag for choosing an
+// iteration.
 template <typename Open>
 Checkpoint in_own_words(const Open& open) {
   try {
@@ -93,20 +94,20 @@ Checkpoint in_own_words(const Open& open) {
   }
 }
 
-// Tells what is missing at the place where a run was to begin.
+// Reports what is missing where a run was to start.
 [[noreturn]] void fail_missing(const std::string& flag, const std::string& path,
                                const std::string& why) {
-  fail(ErrorKind::not_found, "{} {}: no checkpoint is there{}", flag, path, why);
+  fail(ErrorKind::not_found, "{} {}: there is no checkpoint{}", flag, path, why);
 }
 
-// --verify-integrity: reads all bytes, and compares what was told of them when they were written.
+// --verify-integrity: reads all bytes and compares them with their recorded digests.
 void check_bytes(const std::shared_ptr<const FileSystem>& files, const std::string& path,
                  Group& group) {
   from_first_together(group, [&] {
     const std::string problem = problem_by_bytes(files, path, {});
     if (!problem.empty()) {
       fail(ErrorKind::corrupt,
-           "{}: {}. Copy the checkpoint again, or begin with an earlier one (--ckpt-step)", path,
+           "{}: {}. Copy the checkpoint again, or start from an earlier one (--ckpt-step)", path,
            problem);
     }
     return std::string();
@@ -120,8 +121,8 @@ RunState state_for(const Checkpoint& checkpoint, const TrainArguments& arguments
   if (!is_model) {
     set_vocabulary_rows(state, arguments.padded_vocab_size.value_or(0), checkpoint.path);
   }
-  // So that Megatron-LM finds them in what the run saves. A run that goes on with its modules keeps
-  // its names: what saved it looks for them, whatever they are.
+  // Names under which Megatron-LM finds tensors in what the run saves. A run that keeps its modules
+  // keeps its names: the program that saved it looks for those.
   const bool local = arguments.transformer_impl == "local";
   const bool other_modules = state.args.run.transformer_engine == local;
   const bool by_modules = arguments.ckpt_format == "torch";
@@ -163,14 +164,14 @@ std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArgum
 void check_save_folder(const FileSystem& files, const std::string& folder) {
   const std::string_view path(folder.data(), folder.find_last_not_of('/') + 1);
   const auto refuse = [&](std::string_view what) {
-    fail(ErrorKind::invalid, "--save {} {}: give a run's folder, in which iterations lie", folder,
+    fail(ErrorKind::invalid, "--save {} {}: give a run folder, which contains iterations", folder,
          what);
   };
   if (path.empty()) return;
   if (iteration_of(split_path(std::string(path)).name)) refuse("is the folder of an iteration");
   if (files.status(std::string(path)).kind == PathKind::file) refuse("is a file");
   if (!is_there(files, folder) || is_run_folder(files, folder)) return;
-  if (format_of_folder(files, folder)) refuse("holds a checkpoint, which a run would hide");
+  if (format_of_folder(files, folder)) refuse("holds a checkpoint that a run would hide");
 }
 
 void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
@@ -199,10 +200,10 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
 
 namespace {
 
-// A run folder below `folder`, which was given in its place; empty: none is near.
+// A run folder below `folder`, which was given instead; empty if none is found.
 std::string run_below(const FileSystem& files, const std::string& folder) {
   constexpr int kLevels = 3;
-  size_t left = 1000;  // folders that are searched
+  size_t left = 1000;  // folders to search
   std::vector<std::string> level = {folder};
   for (int depth = 0; depth < kLevels; ++depth) {
     std::vector<std::string> next;
@@ -232,11 +233,11 @@ std::vector<std::string> folder_warnings(const FileSystem& files, const TrainArg
         run = run_below(files, arguments.load);
       }
     } catch (const Error&) {
-      // It may not be read.
+      // Not readable.
     }
-    warnings.push_back("no checkpoint is in --load " + arguments.load +
-                       ": the run will start from random weights (--exit-on-missing-checkpoint "
-                       "ends it instead)" +
+    warnings.push_back("there is no checkpoint in --load " + arguments.load +
+                       ": the run will start from random weights (give "
+                       "--exit-on-missing-checkpoint to stop instead)" +
                        (run.empty() ? "" : ". There is one in " + run));
   }
   if (arguments.save.empty() && arguments.save_interval) {
@@ -247,7 +248,7 @@ std::vector<std::string> folder_warnings(const FileSystem& files, const TrainArg
 
 std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,
                                           const TrainArguments& arguments, Group& group) {
-  // Rank 0 looks: another might see a folder that rank 0 does not see yet.
+  // Rank 0 searches: others might see a folder that rank 0 does not see yet.
   const std::string found = from_first_together(group, [&] {
     const auto place = find_source(*files, arguments);
     if (!place) return std::string();
@@ -277,11 +278,11 @@ void check_train_data(const TrainArguments& arguments, bool has_train_split) {
   const bool is_divided = !arguments.data_path.empty() || !arguments.data_args_path.empty();
   fail(ErrorKind::invalid, "there is nothing to train on: {}",
        is_divided
-           ? fmt::format("--split {} gives the train split, its first number, no share; give "
-                         "it one, or --skip-train",
+           ? fmt::format("the train split, the first number of --split {}, is empty; give it a "
+                         "share, or --skip-train",
                          arguments.split)
-           : std::string("data of other splits alone are given; give those of the train "
-                         "split (--train-data-path), or --skip-train"));
+           : std::string(
+                 "data are given for other splits only; give --train-data-path, or --skip-train"));
 }
 
 void check_outputs(const FileSystem& files, const TrainArguments& arguments) {
@@ -296,7 +297,7 @@ std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& f
                                       const TrainArguments& arguments) {
   check_outputs(*files, arguments);
   TrainArguments metadata_alone = arguments;
-  metadata_alone.verify_integrity = false;  // which reads all
+  metadata_alone.verify_integrity = false;  // which would read all bytes
   const auto source = open_source(files, metadata_alone, *thread_groups(1).front());
   check_train_data(arguments, check_datasets(files, data_options(arguments)).train);
   std::vector<std::string> warnings = loop_warnings(arguments);

@@ -1,5 +1,5 @@
-// What a run begins with: weights at random, a checkpoint of its own to go on from, or the weights
-// of another.
+// What a run starts from: random weights, a checkpoint to resume, or the weights of another
+// checkpoint.
 //
 // Source: Megatron-LM megatron/training/checkpointing.py (load_checkpoint, _load_base_checkpoint).
 #pragma once
@@ -18,48 +18,47 @@ namespace ferry {
 
 struct SourcePlace {
   std::string path;           // a run folder, a checkpoint, or a Hugging Face folder
-  std::string iteration;      // of a run folder; empty: the tracker's
-  bool weights_only = false;  // iteration 0 and a new optimizer follow
+  std::string iteration;      // in a run folder; empty: the tracker's
+  bool weights_only = false;  // start at iteration 0 with a new optimizer
 };
 
-/// Nothing: weights at random. --load, or where that holds nothing yet --pretrained-checkpoint; of
-/// persistent and other checkpoints the later one. not_found with --exit-on-missing-checkpoint, or
-/// for a --pretrained-checkpoint that is not there.
+/// --load or, if that is empty or missing, --pretrained-checkpoint; the later one of persistent and
+/// other checkpoints. Empty: random weights. not_found with --exit-on-missing-checkpoint, or if
+/// --pretrained-checkpoint does not exist.
 std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArguments& arguments);
 
-/// invalid where --save (empty: nothing is saved) is a file, an iteration, or another checkpoint,
-/// which would hold the run, or be hidden by it.
+/// invalid if --save (may be empty) is a file, an iteration's folder, or another checkpoint, which
+/// the run would hide.
 void check_save_folder(const FileSystem& files, const std::string& folder);
 
-/// What the command line leaves to the source, taken over before complete_arguments():
-/// --use-checkpoint-args, and all of a Hugging Face model. `words`, the whole command line, wins
-/// where it says something.
+/// Takes over arguments from the source before complete_arguments(): --use-checkpoint-args, and all
+/// of a Hugging Face model's. Arguments in `words`, the whole command line, win.
 void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
                             const std::vector<std::string>& words, TrainArguments& arguments,
                             std::vector<std::string>& notes);
 
-/// Warnings where --load was given and nothing was found there, as of a chain's first job (of a
-/// wrong path it must be seen; a run in a folder below is named), and where saves are asked for
-/// that go nowhere.
+/// Warns if --load was given and nothing was found there, which is normal for a chain's first job
+/// but may be a wrong path (a run in a subfolder is suggested), and if --save-interval was given
+/// without --save.
 std::vector<std::string> folder_warnings(const FileSystem& files, const TrainArguments& arguments,
                                          bool is_found);
 
-/// All ranks call it alike. Null where find_source() gives nothing. mismatch when the checkpoint's
-/// model is not that of the arguments.
+/// Called by all ranks. Null if find_source() returns nothing. mismatch if the checkpoint's model
+/// is not that of the arguments.
 std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,
                                           const TrainArguments& arguments, Group& group);
 
-// What a run reads, looked at before it begins.
+// Checks of a run's input before it starts.
 
-/// invalid where there is nothing to train on, though the run is to train.
+/// invalid if the run is to train and has no training data.
 void check_train_data(const TrainArguments& arguments, bool has_train_split);
 
-/// invalid where --save is no run's folder (check_save_folder()), or --metrics-json a folder.
+/// invalid if --save is not a run folder (check_save_folder()), or --metrics-json is a folder.
 void check_outputs(const FileSystem& files, const TrainArguments& arguments);
 
-/// Looks at where the run would save, at the checkpoint that it would begin with, at its metadata
-/// alone, and at its token files, alone what says that they are whole. Writes nothing. Errors are
-/// those of the run; returns what it would warn of, loop_warnings() included.
+/// Checks the run's save folder, the metadata of the checkpoint that it would start from, and its
+/// token files (only that they are complete). Writes nothing. Errors are those of the run; returns
+/// its warnings, loop_warnings() included.
 std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& files,
                                       const TrainArguments& arguments);
 

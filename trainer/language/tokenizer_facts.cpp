@@ -19,12 +19,12 @@ constexpr uint64_t kMostTokenizerBytes = uint64_t{256} << 20;  // of a file
 
 using JsonPath = std::vector<std::string>;
 
-// A vocabulary out of Hugging Face's files.
+// Reads a vocabulary from Hugging Face's files.
 class HuggingFaceVocabulary {
  public:
   explicit HuggingFaceVocabulary(const FileSystem& files) : files_(files) {}
 
-  // tokenizer.json: model.vocab is {token: id} or, of Unigram models, [[token, score], ...].
+  // tokenizer.json: model.vocab is {token: id} or, for Unigram models, [[token, score], ...].
   void read_tokenizer(const std::string& path) {
     int64_t unigram = 0, added = 0;
     read(path, [&](const JsonPath& at, const std::string* text, std::optional<int64_t> number) {
@@ -45,8 +45,8 @@ class HuggingFaceVocabulary {
     });
   }
 
-  // tokenizer_config.json, special_tokens_map.json: tokens with a role are a part of the vocabulary
-  // even where it lacks them, behind all others.
+  // tokenizer_config.json, special_tokens_map.json: special tokens are part of the vocabulary even
+  // if missing there, after all others.
   void read_roles(const std::string& path) {
     read(path, [&](const JsonPath& at, const std::string* text, std::optional<int64_t>) {
       if (text == nullptr || at.empty()) return;
@@ -90,7 +90,7 @@ class HuggingFaceVocabulary {
     const auto token = roles_.find(role);
     if (token == roles_.end()) return std::nullopt;
     const auto found = ids_.find(token->second);
-    if (found == ids_.end()) return std::nullopt;  // there were too many to give it one
+    if (found == ids_.end()) return std::nullopt;  // too many tokens to give it an id
     return found->second;
   }
 
@@ -109,19 +109,19 @@ class HuggingFaceVocabulary {
 
   const FileSystem& files_;
   std::unordered_map<std::string, int64_t> ids_;
-  int64_t next_ = 0;                                    // behind the largest id
-  std::vector<std::string> added_;                      // perhaps there already
-  std::unordered_map<std::string, std::string> roles_;  // eos_token, pad_token, ...: a token each
+  int64_t next_ = 0;                                    // after the largest id
+  std::vector<std::string> added_;                      // possibly known already
+  std::unordered_map<std::string, std::string> roles_;  // eos_token, pad_token, ... to token
 };
 
 // ModelProto: pieces = 1 (text = 1, type = 3), trainer_spec = 2: TrainerSpec: eos_piece = 47,
-// pad_piece = 48. What ends a document or pads is the piece of that text, where it is a control
-// symbol.
+// pad_piece = 48. The end-of-document and padding tokens are the pieces of that text, if they are
+// control symbols.
 TokenizerFacts sentence_piece_facts(const FileSystem& files, const std::string& path) {
   constexpr uint64_t kPieces = 1, kTrainerSpec = 2, kText = 1, kType = 3, kControl = 3;
   constexpr uint64_t kEnd = 47, kPadding = 48;
   const std::string bytes = read_file(files, path, kMostTokenizerBytes);
-  const std::string what = path + ": is no SentencePiece model";
+  const std::string what = path + ": is not a SentencePiece model";
   TokenizerFacts facts;
   std::string end = "</s>", padding = "<pad>";
   std::unordered_map<std::string, int64_t> controls;
@@ -168,8 +168,8 @@ TokenizerFacts hugging_face_facts(const FileSystem& files, const std::string& fo
     if (there("added_tokens.json")) vocabulary.read_ids(join(folder, "added_tokens.json"));
   } else {
     fail(ErrorKind::not_found,
-         "--tokenizer-model {}: holds neither tokenizer.json nor vocab.json, of which the size of "
-         "the vocabulary is taken; --vocab-size says it besides",
+         "--tokenizer-model {}: contains neither tokenizer.json nor vocab.json to read the "
+         "vocabulary size from; give --vocab-size",
          folder);
   }
   for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
@@ -183,7 +183,7 @@ TokenizerFacts hugging_face_facts(const FileSystem& files, const std::string& fo
 std::optional<TokenizerFacts> tokenizer_facts(const FileSystem& files, const TrainArguments& a) {
   const std::string& type = a.tokenizer_type;
   if (type == "HuggingFaceTokenizer") {
-    // The name of a model elsewhere is no folder.
+    // The name of a model on a hub is not a folder.
     if (files.status(a.tokenizer_model).kind != PathKind::folder) return std::nullopt;
     return hugging_face_facts(files, a.tokenizer_model);
   }
@@ -193,8 +193,8 @@ std::optional<TokenizerFacts> tokenizer_facts(const FileSystem& files, const Tra
     vocabulary.set_role("eos_token", "<|endoftext|>");
     return vocabulary.facts();
   }
-  // Its own kind of file, {"rank": ..., "token_bytes": ...} each, behind 1000 tokens that are
-  // always the same: <unk>, <s>, </s>, <mask>, <pad>, ...
+  // Its own file format, entries {"rank": ..., "token_bytes": ...}, after 1000 fixed tokens: <unk>,
+  // <s>, </s>, <mask>, <pad>, ...
   if (type == "TikTokenizer" && a.tokenizer_model.ends_with(".json")) {
     return TokenizerFacts{.tokens = 131072, .end_of_document = 2, .padding = 4};
   }

@@ -1,4 +1,4 @@
-// What a run has to know of its tokenizer: read from the tokenizer's files, without the tokenizer.
+// What a run needs to know about its tokenizer, read from the tokenizer's files.
 //
 // Source: Megatron-LM megatron/core/tokenizers/utils/build_tokenizer.py and
 // text/libraries/{huggingface,megatron_hf,sentencepiece,tiktoken}_tokenizer.py; transformers
@@ -14,19 +14,19 @@
 namespace ferry {
 
 struct TokenizerFacts {
-  int64_t tokens = 0;  // of the vocabulary, those that were added to it included
+  int64_t tokens = 0;  // in the vocabulary, including added ones
   std::optional<int64_t> end_of_document, padding;
 };
 
-/// Of the tokenizer that --tokenizer-type, --tokenizer-model and --vocab-file name. Nothing where
-/// its files do not tell: a NullTokenizer, which has none, and kinds that are not known here.
-/// not_found or corrupt, naming the file.
+/// Facts about the tokenizer that --tokenizer-type, --tokenizer-model and --vocab-file name. Empty
+/// for NullTokenizer, which has no files, and for unknown kinds. not_found or corrupt, naming the
+/// file.
 std::optional<TokenizerFacts> tokenizer_facts(const FileSystem& files,
                                               const TrainArguments& arguments);
 
-/// Takes the size of the vocabulary (unless --vocab-size says it) and the tokens that end documents
-/// and pad them from the tokenizer's files, where they tell. With --vocab-size they may be
-/// elsewhere, unless an argument needs the token that ends documents.
+/// Sets the vocabulary size (unless --vocab-size is given) and the end-of-document and padding
+/// tokens from the tokenizer's files, if they are known. With --vocab-size the files may be
+/// missing, unless an argument needs the end-of-document token.
 void adopt_tokenizer(const FileSystem& files, TrainArguments& arguments);
 
 }  // namespace ferry

@@ -18,7 +18,7 @@ namespace ferry {
 GrowingFile::GrowingFile(const FileSystem& files, const std::string& path) {
   const PathStatus status = files.status(path);
   if (status.kind == PathKind::missing && !status.link) files.create(path, 0);
-  file_ = files.open_to_append(files.real_path(path));  // a link stays one
+  file_ = files.open_to_append(files.real_path(path));  // keeps symbolic links
 }
 
 void GrowingFile::append(std::string_view bytes) {
@@ -27,7 +27,7 @@ void GrowingFile::append(std::string_view bytes) {
 
 void LineFile::append(std::string_view line) {
   if (last_byte().value_or(std::byte{'\n'}) == std::byte{'\n'}) return GrowingFile::append(line);
-  GrowingFile::append("\n" + std::string(line));  // at once, so that no other line is cut short
+  GrowingFile::append("\n" + std::string(line));  // in one write, so that lines are not interleaved
 }
 
 std::unique_ptr<LockableFile> lock_of_writer(const FileSystem& files, const std::string& path) {
@@ -49,7 +49,7 @@ constexpr std::array<uint32_t, 256> make_table() {
 }
 constexpr std::array<uint32_t, 256> kTable = make_table();
 
-// Little-endian, as all hosts that this is built for are.
+// Little-endian, like all supported hosts.
 static_assert(std::endian::native == std::endian::little);
 template <typename T>
 std::string raw(T value) {
@@ -68,7 +68,7 @@ std::string varint(uint64_t value) {
   return bytes += static_cast<char>(value);
 }
 
-// A field's key: number and wire type.
+// A protobuf field key: number and wire type.
 constexpr char key(int number, int type) { return static_cast<char>(number << 3 | type); }
 constexpr int kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5;
 

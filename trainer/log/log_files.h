@@ -15,15 +15,15 @@
 
 namespace ferry {
 
-/// Goes on behind what the file holds, or begins one. What others cut off meanwhile, as logrotate's
-/// copytruncate does, is gone, and the next bytes follow what is left; a file that they rename goes
-/// on under its new name. One writer at a time; one thread.
+/// Appends to an existing file or creates one. If others truncate it meanwhile, as logrotate's
+/// copytruncate does, the next bytes follow what is left; if they rename it, writing continues
+/// under the new name. One writer at a time; not thread-safe.
 class GrowingFile {
  public:
   GrowingFile(const FileSystem& files, const std::string& path);
-  /// On error nothing of it stays, where the file system lets.
+  /// On error nothing of it remains in the file, if the file system allows.
   void append(std::string_view bytes);
-  /// Returns when all of it is on disk.
+  /// Returns once everything is on disk.
   void sync() { file_->sync(); }
 
  protected:
@@ -33,15 +33,15 @@ class GrowingFile {
   std::unique_ptr<AppendableFile> file_;
 };
 
-/// One of lines, each with its end. A last one without an end, which a kill or a full disk cut
-/// short, is ended first: so it spoils no other.
+/// A file of lines. A last line that a kill or a full disk cut short is ended first, so that it
+/// does not corrupt the next one.
 class LineFile : public GrowingFile {
  public:
   using GrowingFile::GrowingFile;
   void append(std::string_view line);
 };
 
-/// Of a file that is there: for as long as a run writes it alone. busy where another one does.
+/// Locks an existing file for exclusive writing by a run. busy if another run holds it.
 std::unique_ptr<LockableFile> lock_of_writer(const FileSystem& files, const std::string& path);
 
 // TensorBoard's event files: scalars by name and step.
@@ -55,10 +55,10 @@ uint32_t crc32c(std::string_view bytes);
 /// Length, checksum of the length, bytes, checksum of the bytes.
 std::string event_record(std::string_view bytes);
 
-/// An Event with a scalar; `seconds` since 1970.
+/// An Event with a scalar; `seconds` since the epoch.
 std::string scalar_event(double seconds, int64_t step, std::string_view name, float value);
 
-/// A file of its own for each process: events.out.tfevents.SECONDS.HOST.PROCESS.0
+/// One file for each process: events.out.tfevents.SECONDS.HOST.PROCESS.0
 class EventFile {
  public:
   EventFile(const FileSystem& files, const std::string& folder);
@@ -69,8 +69,8 @@ class EventFile {
   GrowingFile file_;
 };
 
-// The figures of an iteration for programs: as TensorBoard's scalars under Megatron-LM's names, and
-// as a JSON object a line.
+// The metrics of an iteration in machine-readable form: as TensorBoard scalars under Megatron-LM's
+// names, and as JSON lines.
 //
 // Source: Megatron-LM megatron/training/training.py (training_log, evaluate_and_print_results).
 
@@ -80,16 +80,16 @@ struct Scalar {
   int64_t step = 0;  // an iteration, or consumed samples ("... vs samples")
 };
 
-/// Of an iteration whose number --tensorboard-log-interval divides. `line` holds the iteration's
-/// own figures, with `line.losses` of this iteration alone; those that are not there are left out.
+/// For iterations divisible by --tensorboard-log-interval. `line` has this iteration's own figures,
+/// not averages; missing ones are left out.
 std::vector<Scalar> training_scalars(const TrainArguments& arguments, const TrainingLine& line);
-/// Of an iteration that is logged, but for a process's first: time and throughput, averaged.
+/// For logged iterations except a process's first: average time and throughput.
 std::vector<Scalar> timing_scalars(const TrainArguments& arguments, const TrainingLine& line);
 std::vector<Scalar> validation_scalars(const TrainArguments& arguments, const NamedLosses& losses,
                                        int64_t iteration, int64_t consumed_samples);
 
-/// {"iteration": 5, "consumed_samples": 40, "lm loss": 5.5, ...} and a newline; what is not finite
-/// is null.
+/// {"iteration": 5, "consumed_samples": 40, "lm loss": 5.5, ...} and a newline; non-finite values
+/// are null.
 std::string metrics_json(const TrainingLine& line);
 std::string validation_json(const NamedLosses& losses, int64_t iteration, int64_t consumed_samples);
 

@@ -143,7 +143,7 @@ int64_t now_microseconds() {
 
 DataSizes data_sizes(const TrainArguments& a) {
   const auto times = [](int64_t x, int64_t y) { return checked_multiply(x, y, "data samples"); };
-  // By samples, Megatron-LM sets --train-iters before it counts.
+  // With --train-samples, Megatron-LM sets --train-iters before it counts.
   const int64_t iterations = a.train_iters     ? *a.train_iters
                              : a.train_samples ? iterations_for(batch_sizes(a), *a.train_samples)
                                                : 0;
@@ -174,7 +174,7 @@ DataPhase data_phase(const TrainArguments& a, int64_t iteration) {
   if (next != transitions.begin()) phase.first = *std::prev(next);
   const int64_t end = next == transitions.end() ? all : std::min(all, samples_before(*next));
   phase.samples = end - samples_before(phase.first);
-  // Of a run that is over, which may still be evaluated.
+  // For a finished run, which may still be evaluated.
   if (phase.samples <= 0) phase = {0, all};
   return phase;
 }

@@ -27,7 +27,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-// "NAME: 3.2e+15"; -1 when it is no such field.
+// "NAME: 3.2e+15"; -1 if there is no such field.
 double field(std::string_view text) {
   const size_t colon = text.find(": ");
   if (colon == std::string_view::npos) return -1;

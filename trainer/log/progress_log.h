@@ -1,4 +1,4 @@
-// progress.txt of a run folder: when jobs started and what they saved, over all jobs of a run.
+// progress.txt of a run folder: when a run's jobs started and what they saved.
 //
 // Source: Megatron-LM megatron/training/utils/log_utils.py, training.py
 // (compute_throughputs_and_append_to_progress_log, get_start_time_from_progress_log).
@@ -13,43 +13,43 @@
 
 namespace ferry {
 
-/// Where the jobs of this many ranks began.
+/// Start of the jobs with this number of ranks.
 struct ProgressStart {
-  int64_t seconds = 0;    // since 1970, local time as it was written
-  double operations = 0;  // that the checkpoint had then
+  int64_t seconds = 0;    // since the epoch, local time as written
+  double operations = 0;  // of the checkpoint at that time
 };
 
-/// The first job since the number of ranks last changed; nothing when there is none. Lines that are
-/// no such lines are passed over.
+/// The first job since the number of ranks last changed; empty if there is none. Ignores
+/// unrecognized lines.
 std::optional<ProgressStart> read_progress(std::string_view text, int64_t world_size);
 
 struct ProgressSave {
   int64_t iteration = 0;
-  double job_teraflops = 0, cumulative_teraflops = 0;  // a second and rank
+  double job_teraflops = 0, cumulative_teraflops = 0;  // per second and rank
   double operations = 0;
   int64_t tokens = 0;
 };
 
-// What lines say.
+// Texts of lines.
 inline constexpr std::string_view kJobStarted = "Starting job";
-/// `pending`: an asynchronous save that has begun.
+/// `pending`: an asynchronous save that has started.
 std::string saved_message(const ProgressSave& save, bool pending);
-/// When such a save is on disk.
+/// An asynchronous save is on disk.
 std::string committed_message(int64_t iteration);
 
 /// A line, with its newline. `job`: Slurm's, or empty.
 std::string progress_line(int64_t seconds, const std::string& job, int64_t world_size,
                           std::string_view message);
 
-/// By rank 0. Reads the file's start as well as writing its end: two jobs write in turn.
+/// Used by rank 0. Also reads the start of the file: successive jobs append to it.
 class ProgressLog {
  public:
-  /// Of a run folder, which is made when it is missing.
+  /// For a run folder, which is created if missing.
   ProgressLog(const FileSystem& files, const std::string& folder, std::string job,
               int64_t world_size);
 
   void append(std::string_view message) const;
-  /// Fills in the cumulative figure, and appends.
+  /// Fills in the cumulative throughput and appends a line.
   void append_save(ProgressSave save, bool pending) const;
 
  private:

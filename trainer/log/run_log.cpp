@@ -59,7 +59,7 @@ RunLog::RunLog(const TrainArguments& arguments, const FileSystem& files, Group& 
   }
 }
 
-void RunLog::tell(std::string_view text) {
+void RunLog::write(std::string_view text) {
   if (group_.rank() != 0) return;
   if (!text.starts_with(kWarning)) return print_(text);
   print_warning_(text);
@@ -73,9 +73,9 @@ void RunLog::repeat_warnings() {
   if (!warnings_.empty()) print_warning_(warnings_);
 }
 
-void RunLog::tell_arguments() {
+void RunLog::write_arguments() {
   const int64_t samples = arguments_.micro_batch_size.value_or(1) * arguments_.data_parallel_size;
-  tell(
+  write(
       world_line(arguments_) + dtype_line(arguments_) + arguments_banner(arguments_) +
       micro_batches_line(arguments_.global_batch_size.value_or(1) / std::max<int64_t>(samples, 1)) +
       vocabulary_line(arguments_.vocab_size.value_or(0), arguments_.padded_vocab_size.value_or(0)) +
@@ -98,7 +98,7 @@ void RunLog::go_on() {
 void RunLog::add(TrainingLine line, double operations, bool is_skipped) {
   observer_->on_iteration(line, is_skipped);
   ferry::add(window_, line.losses, is_skipped);
-  if (arguments_.check_for_spiky_loss) look_for_spike(line);
+  if (arguments_.check_for_spiky_loss) check_for_spike(line);
   const bool is_first = line.iteration == first_;
   const bool is_told = divides(arguments_.log_interval, line.iteration) || is_first;
   const auto now = Clock::now();
@@ -129,12 +129,12 @@ void RunLog::write_to(std::optional<File>& file, std::string_view flag, const Wr
   try {
     write(*file);
   } catch (const Error& error) {
-    print_(fmt::format("WARNING: no more is written for {}: {}\n", flag, error.what()));
+    print_(fmt::format("WARNING: {} is no longer written: {}\n", flag, error.what()));
     file.reset();
   }
 }
 
-// Events and metrics of an iteration are its own: no averages.
+// Events and metrics are an iteration's own, not averages.
 void RunLog::write_figures(const TrainingLine& line) {
   const bool is_timed = line.milliseconds > 0;
   write_to(events_, kEvents, [&](EventFile& events) {
@@ -150,13 +150,13 @@ void RunLog::write_figures(const TrainingLine& line) {
   });
 }
 
-void RunLog::look_for_spike(const TrainingLine& line) {
+void RunLog::check_for_spike(const TrainingLine& line) {
   if (line.losses.empty() || !std::isfinite(line.losses.front().second)) return;
   const double loss = line.losses.front().second;
   if (losses_seen_ >= kLossesBeforeSpike && loss > kSpike * largest_loss_) {
-    tell(
+    write(
         fmt::format("WARNING: the loss of iteration {}, {:.6E}, is more than {} times the largest "
-                    "before it, {:.6E}\n",
+                    "so far, {:.6E}\n",
                     line.iteration, loss, kSpike, largest_loss_));
   }
   largest_loss_ = std::max(largest_loss_, loss);

@@ -1,4 +1,4 @@
-// What a run tells of its iterations: lines, TensorBoard's events, metrics, progress.txt, timers.
+// The log of a run: lines, TensorBoard events, metrics, progress.txt and timers.
 #pragma once
 
 #include <chrono>
@@ -17,15 +17,15 @@
 
 namespace ferry {
 
-/// Told the same as what is printed and written, on every rank: every iteration of it.
+/// Receives what is logged, on every rank and for every iteration.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
-  /// Of the iteration alone. Its time and throughput are not known yet.
+  /// The iteration's own figures, without time and throughput, which are not known yet.
   virtual void on_iteration(const TrainingLine& line, bool is_skipped) {
     static_cast<void>(line), static_cast<void>(is_skipped);
   }
-  /// Of each batch of an evaluation after `iteration`, then of all of it.
+  /// Called for each batch of an evaluation after `iteration`, then for all of it.
   virtual void on_evaluation_batch(DataSplit split, const NamedLosses& losses, int64_t iteration) {
     static_cast<void>(split), static_cast<void>(losses), static_cast<void>(iteration);
   }
@@ -34,44 +34,47 @@ class RunObserver {
   }
 };
 
-/// One of each rank; all ranks call it alike. Rank 0 prints what is told once, the last rank what
-/// is told of iterations, and writes their files.
+/// One per rank; all ranks make the same calls. Rank 0 prints general messages; the last rank
+/// prints iterations and writes their files.
 class RunLog {
  public:
   using Print = std::function<void(std::string_view text)>;
 
-  /// `print_warning` takes what goes to standard error; empty: `print` takes it, too. `observer`
-  /// may be null.
+  /// `print_warning` gets what goes to standard error; if empty, `print` gets it. `observer` may be
+  /// null.
   RunLog(const TrainArguments& arguments, const FileSystem& files, Group& group, Print print,
          Print print_warning = {}, RunObserver* observer = nullptr);
 
   Timers& timers() noexcept { return timers_; }
-  /// By rank 0. What begins with kWarning is a warning.
-  void tell(std::string_view text);
+  /// Printed by rank 0. A text that starts with kWarning is a warning.
+  void write(std::string_view text);
   static constexpr std::string_view kWarning = "WARNING: ";
   void warn(std::string_view sentence) {
-    tell(std::string(kWarning) + std::string(sentence) + "\n");
+    write(std::string(kWarning) + std::string(sentence) + "\n");
   }
-  /// At the end of the start: what was warned of so far, once more, for it stands far above by now.
+  /// At the end of startup: prints all warnings so far once more, because they have scrolled far
+  /// up.
   void repeat_warnings();
 
-  /// What Megatron-LM tells before it builds a model: the ranks, the arguments, ...
-  void tell_arguments();
-  /// Right before the first iteration. `operations`: floating-point ones of the run so far.
+  /// Prints what Megatron-LM prints before it builds a model: the ranks, the arguments, ...
+  void write_arguments();
+  /// Called right before the first iteration. `operations`: floating-point operations of the run so
+  /// far.
   void begin(int64_t iteration, double operations);
-  /// Of the iteration alone; time, throughput and averages are filled in here. `operations`: of it.
+  /// Logs an iteration; `line` has its own figures. Fills in time, throughput and averages.
+  /// `operations`: those of the iteration.
   void add(TrainingLine line, double operations, bool is_skipped);
   RunObserver& observer() noexcept { return *observer_; }
 
-  /// Of an evaluation after `iteration`; `at` as in validation_lines(). `is_final`: behind the last
-  /// iteration, or instead of any: no event of it is written.
+  /// Logs an evaluation after `iteration`; `at` as in validation_lines(). `is_final`: after the
+  /// last iteration, or without training: not written to event files.
   void add_validation(const std::string& at, const NamedLosses& losses, int64_t iteration,
                       int64_t consumed_samples, bool is_final);
-  /// What happens between iterations is not counted as theirs.
+  /// Excludes time between iterations.
   void pause();
   void go_on();
 
-  /// --log-progress, of a persistent checkpoint: begun, and of an asynchronous one on disk.
+  /// --log-progress: a persistent save has started; an asynchronous one is on disk.
   void add_save(int64_t iteration, double operations, int64_t tokens);
   void add_commit(int64_t iteration);
 
@@ -79,12 +82,12 @@ class RunLog {
   using Clock = std::chrono::steady_clock;
 
   bool is_last() const { return group_.rank() == group_.size() - 1; }
-  /// write(file), where there is one. What cannot be written ends the file, and not the run.
+  /// Calls write(file) if there is a file. A write error closes the file and does not end the run.
   template <typename File, typename Write>
   void write_to(std::optional<File>& file, std::string_view flag, const Write& write);
   void write_figures(const TrainingLine& line);
   void print_timers(int64_t iterations);
-  void look_for_spike(const TrainingLine& line);
+  void check_for_spike(const TrainingLine& line);
 
   const TrainArguments& arguments_;
   Group& group_;
@@ -95,7 +98,7 @@ class RunLog {
   LossWindow window_;
   Clock::time_point window_begin_, begin_;
   std::optional<Clock::time_point> paused_;
-  int64_t first_ = 0;  // iteration that this process does first
+  int64_t first_ = 0;  // first iteration of this process
   double first_operations_ = 0;
   double largest_loss_ = 0;
   int64_t losses_seen_ = 0;
@@ -103,9 +106,9 @@ class RunLog {
   std::optional<LineFile> metrics_;
   std::unique_ptr<LockableFile> metrics_lock_;
   std::optional<ProgressLog> progress_;
-  std::mutex mutex_;  // of what follows: saves report from threads of their own
+  std::mutex mutex_;  // guards the following: saves report from other threads
   bool has_begun_ = false;
-  std::string warnings_;  // of the start
+  std::string warnings_;  // of the startup
 };
 
 }  // namespace ferry

@@ -33,7 +33,7 @@ constexpr std::string_view kOfPasses[] = {"batch-generator",
                                           "backward-send-backward-recv",
                                           "forward-backward-send-forward-backward-recv"};
 
-// Of each rank, a line a timer.
+// One line per timer with the times of each rank.
 std::string all_lines(std::span<const RankTimes> times, double factor) {
   std::string text;
   for (const RankTimes& timer : times) {

@@ -1,4 +1,4 @@
-// Named times of a rank, and what all ranks' times look like in the log.
+// Named timers of a rank, and how all ranks' times are logged.
 //
 // Source: Megatron-LM megatron/core/timers.py, training/training.py (names by --timing-log-level).
 #pragma once
@@ -12,18 +12,18 @@
 
 namespace ferry {
 
-/// Of one thread. A timer above the level that is asked for measures nothing.
+/// Not thread-safe. A timer above the requested level measures nothing.
 class Timers {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// --timing-log-level: 0 few, 1 parts of an iteration, 2 parts of each micro-batch's pass.
+  /// --timing-log-level: 0: few, 1: parts of an iteration, 2: parts of each micro-batch's pass.
   explicit Timers(int level) : level_(level) {}
 
   void start(const std::string& name, int level = 2, Clock::time_point now = Clock::now());
-  /// Nothing when it does not run.
+  /// Does nothing if it is not running.
   void stop(const std::string& name, Clock::time_point now = Clock::now());
-  /// Seconds since the last reset, those of a timer that runs included; it goes on running.
+  /// Seconds since the last reset, also of a running timer, which keeps running.
   double seconds(const std::string& name, bool reset = true, Clock::time_point now = Clock::now());
 
  private:
@@ -36,7 +36,7 @@ class Timers {
   std::map<std::string, Timer, std::less<>> timers_;
 };
 
-/// Starts a timer, and stops it at the end of a scope.
+/// Runs a timer for the duration of a scope.
 class TimerScope {
  public:
   TimerScope(Timers& timers, std::string name, int level)
@@ -52,10 +52,10 @@ class TimerScope {
   std::string name_;
 };
 
-/// Names that a level shows after an iteration, in order.
+/// Names that are logged at a level, in order.
 std::vector<std::string_view> timers_of_level(int level);
 
-/// What a timer measured on each rank, seconds; 0: it did not run there.
+/// A timer's seconds on each rank; 0 if it did not run there.
 struct RankTimes {
   std::string name;
   std::vector<double> seconds;

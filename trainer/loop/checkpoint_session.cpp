@@ -11,8 +11,9 @@
 
 namespace ferry {
 
-CheckpointSession::CheckpointSession(const TrainArguments& arguments, const RankSetup& setup, TrainedModel& model,
-                   RunLog& log, std::unique_ptr<CheckpointSink> sink)
+CheckpointSession::CheckpointSession(const TrainArguments& arguments, const RankSetup& setup,
+                                     TrainedModel& model, RunLog& log,
+                                     std::unique_ptr<CheckpointSink> sink)
     : arguments_(arguments),
       group_(*setup.group),
       model_(model),
@@ -20,20 +21,20 @@ CheckpointSession::CheckpointSession(const TrainArguments& arguments, const Rank
       sink_(std::move(sink)) {
   if (sink_) return;
   sink_ = std::make_unique<RunFolderSink>(arguments, setup.files, group_, model.device().stager,
-                                     [this](std::string_view text) { log_.tell(text); });
+                                          [this](std::string_view text) { log_.write(text); });
 }
 
 namespace {
 
-// What a run has consumed that does not say it, as Megatron-LM counts it.
+// Counts consumed samples as Megatron-LM does if the checkpoint does not store them.
 void count_consumed(const TrainArguments& arguments, const std::string& path,
                     RunPosition& position) {
   const int64_t iteration = position.progress.iteration;
   if (arguments.train_samples && iteration > 0 && position.consumed == 0) {
     throw SharedError(ErrorKind::mismatch,
                       path +
-                          ": it does not say how many samples were consumed, which a run by "
-                          "--train-samples goes by: give --train-iters");
+                          ": the number of consumed samples, which --train-samples needs, is not "
+                          "stored: give --train-iters");
   }
   if (arguments.train_samples) return;
   if (position.consumed == 0) {
@@ -53,12 +54,12 @@ RunPosition CheckpointSession::begin(std::unique_ptr<const Source> source) {
   position.schedule = schedule_of(arguments_);
   position.progress.scaler = loss_scaler(arguments_);
   if (!source || !source->skipped_prefixes.empty()) {
-    model_.initialise();
+    model_.initialize();
     model_.state().copy_to_masters();
   }
   if (source) {
     load(*source, position);
-    // Until here nobody may remove it, as some rank may still read.
+    // The checkpoint must not be removed before all ranks have read it.
     group_.barrier();
     if (arguments_.override_ckpt_iteration) {
       position.progress.iteration = *arguments_.override_ckpt_iteration;
@@ -66,7 +67,7 @@ RunPosition CheckpointSession::begin(std::unique_ptr<const Source> source) {
       position.skipped = 0;
     }
     count_consumed(arguments_, source->checkpoint.path, position);
-    // What overrides the saved schedule goes by the samples, too.
+    // Overriding the saved schedule also resets its position to the consumed samples.
     const bool has_schedule = !source->weights_only && !arguments_.no_load_optim;
     if (arguments_.override_opt_param_scheduler && has_schedule) {
       go_by_samples(position);
@@ -83,10 +84,9 @@ RunPosition CheckpointSession::begin(std::unique_ptr<const Source> source) {
 void CheckpointSession::go_by_samples(RunPosition& position) {
   int64_t& stepped = position.progress.schedule_samples;
   if (stepped == position.consumed) return;
-  log_.tell(
-      fmt::format("WARNING: the learning rate goes on as after {} samples, which are consumed, and "
-                  "not as after "
-                  "the {} that it was stepped by (--override-opt-param-scheduler)\n",
+  log_.write(
+      fmt::format("WARNING: the learning rate continues from the {} consumed samples, not from the "
+                  "{} samples of its schedule (--override-opt-param-scheduler)\n",
                   position.consumed, stepped));
   stepped = position.consumed;
 }
@@ -95,7 +95,7 @@ void CheckpointSession::load(const Source& source, RunPosition& position) {
   const RunState& state = source.state;
   const std::string& path = source.checkpoint.path;
   const bool without_optimizer = arguments_.no_load_optim || source.weights_only;
-  // What does not fit is told before all those bytes are read.
+  // Report mismatches before reading tensors.
   if (!source.weights_only) {
     position.progress =
         read_progress_of(state, path, arguments_, position.schedule, position.progress);
@@ -105,12 +105,12 @@ void CheckpointSession::load(const Source& source, RunPosition& position) {
     model_.set_objects(state.common, path);
   }
   const int64_t iteration = position.progress.iteration;
-  log_.tell(fmt::format(" loading checkpoint from {} at iteration {}\n", path, iteration));
+  log_.write(fmt::format(" loading checkpoint from {} at iteration {}\n", path, iteration));
   if (!without_optimizer) {
     const auto others = other_optimizer_arguments(state, optimizer_options(arguments_));
     if (!others.empty()) {
-      log_.tell(fmt::format(
-          "WARNING: {} was trained with {}; the optimizer goes on with what this run has\n", path,
+      log_.write(fmt::format(
+          "WARNING: {} was trained with {}; the optimizer continues with this run's values\n", path,
           fmt::join(others, ", ")));
     }
   }
@@ -118,7 +118,7 @@ void CheckpointSession::load(const Source& source, RunPosition& position) {
   load_tensors(source.checkpoint, state, model_.device().stager.get(), model_.state(),
                without_optimizer ? weights : Load::all, source.skipped_prefixes);
   const GridSizes& sizes = model_.grid().sizes();
-  log_.tell(fmt::format(
+  log_.write(fmt::format(
       "  successfully loaded checkpoint from {} [ t 1/{}, gtp_remat 1/1, p 1/{} ] at iteration "
       "{}\n",
       path, sizes.tensor, sizes.pipeline, iteration));
@@ -141,15 +141,15 @@ void CheckpointSession::save(SaveKind kind, RunPosition& position) {
   position.last_saved = progress.iteration;
   log_.add_save(progress.iteration, progress.operations,
                 position.consumed * arguments_.seq_length.value_or(0));
-  tell_committed();
+  log_committed();
 }
 
 void CheckpointSession::finish() {
   sink_->finish();
-  tell_committed();
+  log_committed();
 }
 
-void CheckpointSession::tell_committed() {
+void CheckpointSession::log_committed() {
   for (const int64_t iteration : sink_->take_committed()) log_.add_commit(iteration);
 }
 

@@ -1,4 +1,4 @@
-// What a run begins with, and what it saves.
+// Loads the state that a run starts from, and saves its checkpoints.
 #pragma once
 
 #include <memory>
@@ -10,32 +10,32 @@
 
 namespace ferry {
 
-/// One of each rank; all ranks call it alike. References must outlive it.
+/// One per rank; all ranks make the same calls. References must outlive it.
 class CheckpointSession {
  public:
-  /// `sink` null: a RunFolderSink.
+  /// A null `sink` stands for a RunFolderSink.
   CheckpointSession(const TrainArguments& arguments, const RankSetup& setup, TrainedModel& model,
-           RunLog& log, std::unique_ptr<CheckpointSink> sink);
+                    RunLog& log, std::unique_ptr<CheckpointSink> sink);
 
   CheckpointSink& sink() { return *sink_; }
 
-  /// The state that the run begins with: of `source`, or as the model begins by itself.
+  /// Loads `source`, or initializes the model if it is null. Returns the run's position.
   RunPosition begin(std::unique_ptr<const Source> source);
   void save(SaveKind kind, RunPosition& position);
-  /// Waits until all is on disk.
+  /// Waits until all saves are on disk.
   void finish();
 
  private:
   void load(const Source& source, RunPosition& position);
   void go_by_samples(RunPosition& position);
-  void tell_committed();
+  void log_committed();
 
   const TrainArguments& arguments_;
   Group& group_;
   TrainedModel& model_;
   RunLog& log_;
   SavedProgress saved_;
-  std::unique_ptr<CheckpointSink> sink_;  // last: it ends before what it is told
+  std::unique_ptr<CheckpointSink> sink_;  // last: destroyed first, because it calls log_
 };
 
 }  // namespace ferry

@@ -12,8 +12,8 @@ namespace ferry {
 
 namespace {
 
-// By --train-iters the schedule's lengths are iterations, each counted as --global-batch-size
-// samples, as Megatron-LM counts them, whatever iterations take.
+// With --train-iters, the schedule's lengths are iterations, each counted as --global-batch-size
+// samples as in Megatron-LM, whatever their batch sizes are.
 struct CountedRun {
   explicit CountedRun(const TrainArguments& a)
       : sizes(batch_sizes(a)),
@@ -26,18 +26,16 @@ struct CountedRun {
   // "the schedule counts ..., but ..."
   std::string text() const {
     const double last = learning_rate(schedule, samples);
-    std::string end = fmt::format("the run ends at a learning rate of {:.6E}", last);
+    std::string end = fmt::format("the final learning rate is {:.6E}", last);
     if (samples > schedule.decay) {
       BatchSizes whole = sizes;
       whole.keep_rest = true;
-      end += fmt::format(", which it has had from iteration {} on",
-                         iterations_for(whole, schedule.decay) + 1);
+      end += fmt::format(", reached at iteration {}", iterations_for(whole, schedule.decay) + 1);
     }
     return fmt::format(
-        "the schedule counts each iteration as {} samples, so that it warms up over {} and decays "
-        "until sample {}, but batches change and {} iterations take {} samples: {} (--min-lr is "
-        "{:.6E}). Give --train-samples {} instead, with --lr-decay-samples and "
-        "--lr-warmup-samples",
+        "the schedule counts each iteration as {} samples, so it warms up over {} and decays until "
+        "sample {}, but batch sizes change and {} iterations take {} samples: {} (--min-lr is "
+        "{:.6E}). Give --train-samples {} instead, with --lr-decay-samples and --lr-warmup-samples",
         batch, schedule.warmup, schedule.decay, iterations, samples, end, schedule.min_lr, samples);
   }
 
@@ -67,8 +65,8 @@ void check_loop(const TrainArguments& a) {
                               a.decrease_batch_size_if_needed;
   if (has_phases && batches_change) {
     fail(ErrorKind::unsupported,
-         "--phase-transition-iterations counts samples by iterations, all of "
-         "--global-batch-size: leave out --rampup-batch-size, --step-batch-size-schedule and "
+         "--phase-transition-iterations assumes that all iterations take --global-batch-size "
+         "samples: leave out --rampup-batch-size, --step-batch-size-schedule and "
          "--decrease-batch-size-if-needed");
   }
   const BatchSizes sizes = batch_sizes(a);
@@ -79,7 +77,8 @@ void check_loop(const TrainArguments& a) {
   if (a.skip_train) return;
   check_batches(sizes, iterations, has_virtual_stages ? a.pipeline_model_parallel_size : 1);
   if (a.rampup_batch_size.empty() || !a.train_iters) return;
-  fail(ErrorKind::invalid, "--rampup-batch-size with --train-iters, which Megatron-LM refuses: {}",
+  fail(ErrorKind::invalid,
+       "--rampup-batch-size cannot be used with --train-iters (Megatron-LM rejects it, too): {}",
        CountedRun(a).text());
 }
 

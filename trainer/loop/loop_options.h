@@ -1,4 +1,4 @@
-// What the loop is told, out of the run's arguments.
+// Turns the arguments of a run into the options of the loop.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace ferry {
 
-/// invalid for batches, schedules and lists that do not fit, and that a run would fail at later.
+/// invalid for inconsistent batch sizes, schedules and lists, which would make the run fail later.
 void check_loop(const TrainArguments& arguments);
 
-/// What the run does and its user may not have meant, with the figures: a sentence each.
+/// Warnings, one sentence each, about probably unintended settings, with figures.
 std::vector<std::string> loop_warnings(const TrainArguments& arguments);
 
 OptimizerOptions optimizer_options(const TrainArguments& arguments);
 
-/// Of the optimizer's state and of gradients: how they are kept, and shared by ranks.
+/// How optimizer state and gradients are stored and sharded.
 ModelStateOptions optimizer_state_options(const TrainArguments& arguments);
 
 }  // namespace ferry

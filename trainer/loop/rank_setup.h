@@ -1,4 +1,5 @@
-// What the rank of a run is given: its place among the ranks, files, and where its lines go.
+// What a rank of a run is given: its place among the ranks, the file system, its device and its
+// output.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +17,31 @@
 
 namespace ferry {
 
-// What one rank computes with, and how it talks to the others.
+// What a rank computes with, and how it communicates.
 
 struct RankDevice {
   std::unique_ptr<kernels::Kernels> kernels;
   MakeCommunicator make_communicator;  // refers to `kernels`
-  /// How its memory is copied aside to be saved, and loaded; null where the host may use it as it
-  /// is.
+  /// Copies device memory for saves and loads; null if the host can access it directly.
   std::shared_ptr<Stager> stager;
-  /// Most bytes that its memory took so far; 0 where it is the host's.
+  /// Peak bytes of device memory so far; 0 for host memory.
   std::function<int64_t()> peak_bytes;
 };
 
-/// The processor, with `threads` threads.
+/// The CPU, with `threads` threads.
 RankDevice host_device(std::shared_ptr<Links> links, int threads);
 
 struct RankSetup {
   std::shared_ptr<Group> group;  // of all ranks
-  std::shared_ptr<Links> links;  // of the same
+  std::shared_ptr<Links> links;  // of the same ranks
   std::shared_ptr<const FileSystem> files;
-  const ExitWatch* exit_watch = nullptr;  // may be shared by ranks of a process
+  const ExitWatch* exit_watch = nullptr;  // may be shared by a process's ranks
   int threads = 1;                        // of this rank's kernels
-  /// Takes whole lines; rank 0 prints what is told once, the last rank what is told of iterations.
+  /// Receives whole lines: general ones on rank 0, those of iterations on the last rank.
   std::function<void(std::string_view text)> print;
-  /// The same of warnings, which go to standard error; null: `print` takes them, too.
+  /// The same for warnings, which go to standard error; if null, `print` gets them.
   std::function<void(std::string_view text)> print_warning = {};
-  /// Opens what the rank computes with, on the rank's own thread; null: host_device().
+  /// Opens the rank's device, on the rank's own thread; null: host_device().
   std::function<RankDevice()> open_device = {};
 
   RankDevice device() const { return open_device ? open_device() : host_device(links, threads); }

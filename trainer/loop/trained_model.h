@@ -1,16 +1,16 @@
-// A model, as the loop that trains it knows it: one rank's part of it, its samples included.
+// The loop's view of a model: one rank's part of it, including its samples.
 //
-// The loop (training_loop.h) keeps everything else: when a step, an evaluation and a save are due, the
-// schedule, the optimizer, the loss scale, what is told and when a run ends. Parameters, gradients
-// and optimizer state lie in a ModelState, by which the loop steps, saves and loads them.
+// The loop (training_loop.h) does everything else: it decides when to step, evaluate, save and end,
+// and has the schedule, the optimizer, the loss scale and the log. Parameters, gradients and
+// optimizer state are in a ModelState, which the loop updates, saves and loads.
 //
 //   build()                                            once
-//   initialise(), or the loop loads what take_source() gives
+//   initialize(), or the loop loads what take_source() gives
 //   begin_step(), train(), gradient_divisor(), losses(), end_step()        every iteration
 //   evaluate()                                         between iterations
 //
-// All ranks call all of it alike, each from one thread: implementations may talk to the other
-// ranks in any of it (grid()).
+// All ranks make the same calls, each from one thread: any function may communicate with the other
+// ranks (grid()).
 #pragma once
 
 #include <algorithm>
@@ -31,17 +31,17 @@
 
 namespace ferry {
 
-/// A loss over all ranks: a sum, and how much was summed up.
+/// A loss over all ranks: a sum and the number of terms.
 struct LossSum {
-  std::string name;  // as logs have it
+  std::string name;  // as logged
   double sum = 0, count = 0;
 
   double mean() const { return sum / std::max(count, 1.0); }
 };
 
-/// Which samples an iteration takes: those that follow the first `consumed` ones, in micro-batches
-/// of --micro-batch-size on each data rank (trainer/data/sampler.h says which rank takes what). A
-/// function of numbers: nothing else decides what a run that goes on reads.
+/// Which samples an iteration takes: those after the first `consumed` ones, in micro-batches of
+/// --micro-batch-size on each data rank (trainer/data/sampler.h defines which rank takes what).
+/// These numbers alone determine what a resumed run reads.
 struct StepSamples {
   int64_t consumed = 0;
   IterationBatch batch;
@@ -51,55 +51,56 @@ class TrainedModel {
  public:
   virtual ~TrainedModel() = default;
 
-  /// Opens the samples and allocates the model. Before it only take_source() is called, to be told
-  /// of wrong checkpoints and data before memory is taken.
+  /// Opens the samples and allocates the model. Only take_source() is called before it, to report
+  /// wrong checkpoints and data before memory is allocated.
   virtual void build(RunLog& log) = 0;
-  /// What the run begins with; null: the model as initialise() leaves it. Its tensors have the
-  /// names of layout().
+  /// What the run starts from, with the tensor names of layout(); null: the model as initialize()
+  /// leaves it.
   virtual std::unique_ptr<const Source> take_source() { return nullptr; }
 
-  /// What checkpoints have of the model beside tensors: members of the common state, by name, that
-  /// are the same on all ranks. All call it alike, between iterations.
+  /// The model's state in checkpoints other than tensors: members of the common state, by name, the
+  /// same on all ranks. Called by all ranks between iterations.
   using Objects = std::vector<std::pair<std::string, LoadedValue>>;
   virtual Objects objects() { return {}; }
-  /// Of a checkpoint that the run goes on from, with all others; `path` is for messages.
+  /// Restores them from the common state of a checkpoint; `path` is for messages.
   virtual void set_objects(const Objects& objects, const std::string& path) {
     static_cast<void>(objects);
     static_cast<void>(path);
   }
 
-  // What the rank has, from build() on.
+  // Available from build() on.
   virtual RankDevice& device() = 0;
   virtual Grid& grid() = 0;
   virtual ModelState& state() = 0;
   virtual const StateLayout& layout() const = 0;
   virtual bool has_samples(DataSplit split) const = 0;
 
-  /// Sets all parameters, the same on all ranks that share them: a function of the run's seed.
-  virtual void initialise() = 0;
-  /// Of the model and what it takes, for rank 0 to print before the first iteration.
+  /// Initializes all parameters as a function of the run's seed, the same on all ranks that share
+  /// them.
+  virtual void initialize() = 0;
+  /// A description that rank 0 prints before the first iteration.
   virtual std::string description() const { return {}; }
 
-  /// `number`: of the step, from 0 on.
+  /// `number` counts steps from 0.
   virtual void begin_step(int64_t number) { static_cast<void>(number); }
-  /// Forward and backward passes over the step's micro-batches: this rank's part of the sum over
-  /// data ranks of the gradient of the mean loss, times `loss_scale` and gradient_divisor(). Waits
-  /// for nothing that kernels compute.
+  /// Runs forward and backward passes over the step's micro-batches. Computes this rank's part of
+  /// the sum over data ranks of the gradient of the mean loss, times `loss_scale` and
+  /// gradient_divisor(). Does not wait for kernels.
   virtual void train(const StepSamples& samples, double loss_scale) = 0;
-  /// Behind train(): what the gradients are to be divided by beside the loss scale.
+  /// After train(): an additional divisor of the gradients besides the loss scale.
   virtual double gradient_divisor() { return 1; }
-  /// Of train(), once it is over: the loss that is trained on, then others to be told of.
+  /// Losses of the last train(): first the training loss, then others to log. Waits for them.
   virtual std::vector<LossSum> losses() = 0;
-  /// Behind the optimizer's step: more means to be told of.
+  /// Called after the optimizer step: further means to log.
   virtual NamedLosses end_step(const StepSamples& samples) {
     static_cast<void>(samples);
     return {};
   }
 
-  /// The losses alone, of so many micro-batches of a split's samples.
+  /// Losses of a split's samples, without a backward pass.
   virtual std::vector<LossSum> evaluate(DataSplit split, const StepSamples& samples) = 0;
 
-  /// Floating-point ones of a step over so many samples.
+  /// Floating-point operations of a step over this many samples.
   virtual double operations(int64_t samples) const = 0;
 };
 

@@ -45,23 +45,23 @@ class TrainingLoop {
     step_.emplace(arguments, *model_, log_, saves_->sink(), group_.rank());
   }
 
-  // From the first bytes that ranks give each other on: until it has returned, or thrown, the
-  // memory that they lie in is there.
+  // All communication between ranks happens in here: memory that others read stays allocated until
+  // this returns or throws.
   RunEnd run() {
     position_ = saves_->begin(std::move(source_));
     iterations_ = arguments_.train_iters.value_or(0);
     if (arguments_.train_samples) iterations_ = iterations_for(batches_, *arguments_.train_samples);
-    tell_model();
+    log_model();
     log_.repeat_warnings();
     log_.begin(position_.progress.iteration, position_.progress.operations);
-    const RunEnd end = train_or_settle();
+    const RunEnd end = train_and_finish_saves();
     const RankDevice& device = model_->device();
-    // Other ranks' GPUs may still copy from this one's memory.
+    // Other ranks' GPUs may still be copying from this rank's memory.
     model_->state().wait_for_parameters();
     device.kernels->wait();
     if (device.peak_bytes && group_.rank() == 0) {
-      log_.tell(fmt::format("peak memory of rank 0's GPU: {:.3f} GiB\n",
-                            static_cast<double>(device.peak_bytes()) / (int64_t{1} << 30)));
+      log_.write(fmt::format("peak memory of rank 0's GPU: {:.3f} GiB\n",
+                             static_cast<double>(device.peak_bytes()) / (int64_t{1} << 30)));
     }
     return end;
   }
@@ -69,20 +69,20 @@ class TrainingLoop {
  private:
   std::unique_ptr<CheckpointSink> make_sink(const RankParts& parts) {
     if (!parts.make_sink) return nullptr;
-    return parts.make_sink([this](std::string_view text) { log_.tell(text); });
+    return parts.make_sink([this](std::string_view text) { log_.write(text); });
   }
 
-  void tell_model() {
+  void log_model() {
     const GridPlace& place = model_->grid().place();
     if (place.data == 0 && place.context == 0) {
       setup_.print(parameters_line(place.tensor, place.stage, model_->state().parameter_count()));
     }
-    if (group_.rank() == 0) log_.tell(model_->description());
+    if (group_.rank() == 0) log_.write(model_->description());
   }
 
-  // What all ranks find alike, such as a loss that is not finite, leaves saves on their way.
-  // Whether they got to disk is to be known, too.
-  RunEnd train_or_settle() {
+  // An error that all ranks share, such as a non-finite loss, leaves saves in flight. Wait for them
+  // and report their errors, too.
+  RunEnd train_and_finish_saves() {
     try {
       return train();
     } catch (const SharedError& error) {
@@ -98,21 +98,21 @@ class TrainingLoop {
     }
   }
 
-  // Until all iterations are done, or the run is told to end.
+  // Runs until all iterations are done or the run is asked to stop.
   RunEnd train() {
     int64_t& iteration = position_.progress.iteration;
     bool is_over = false;
     if (arguments_.skip_train) {
-      log_.tell("skipping training (--skip-train is on) ...\n");
+      log_.write("skipping training (--skip-train is on) ...\n");
     } else {
-      log_.tell(time_line("before the start of training step"));
+      log_.write(time_line("before the start of training step"));
       while (!is_over && iteration < iterations_) is_over = iterate();
     }
     if (is_over) {
       saves_->finish();
       return iteration < iterations_ ? RunEnd::stopped : RunEnd::finished;
     }
-    log_.tell(time_line("after training is done"));
+    log_.write(time_line("after training is done"));
     if (!arguments_.skip_train && position_.last_saved != iteration) {
       saves_->save(SaveKind::persistent, position_);
     }
@@ -125,7 +125,7 @@ class TrainingLoop {
     return RunEnd::finished;
   }
 
-  // True when the run is to end.
+  // Returns true if the run should stop.
   bool iterate() {
     const IterationBatch batch = batch_at(batches_, position_.consumed);
     save_before_change(batch);
@@ -148,7 +148,8 @@ class TrainingLoop {
     return is_over;
   }
 
-  // A run whose batches change can go on from the last step with those before, as Megatron-LM's.
+  // Saves before a change of the batch size, as Megatron-LM does, so that a run can resume with the
+  // old one.
   void save_before_change(const IterationBatch& batch) {
     const int64_t before = std::exchange(micro_batches_, batch.micro_batches);
     if (before == 0 || before == batch.micro_batches) return;
@@ -158,16 +159,16 @@ class TrainingLoop {
     log_.go_on();
   }
 
-  // Takes an iteration's samples, and leaves them.
+  // Skips an iteration: consumes its samples without training.
   void skip(const IterationBatch& batch) {
     ++position_.progress.iteration;
     position_.consumed += batch.running;
     position_.skipped += batch.running;
   }
 
-  // Takes samples on from `consumed`, as training does. A long evaluation does not keep a run from
-  // saving and ending in time: it is left without a result, and the next one takes the samples that
-  // it would have taken.
+  // Consumes samples from `consumed` on, as training does. A long evaluation does not delay saving
+  // and stopping: it is abandoned without a result, and the next one takes the samples that would
+  // have followed.
   void evaluate(DataSplit split, int64_t& consumed, const std::string& at, bool is_final) {
     if (!model_->has_samples(split) || arguments_.eval_iters == 0) return;
     const int64_t batch = arguments_.eval_global_batch_size.value_or(1);
@@ -178,9 +179,9 @@ class TrainingLoop {
     std::vector<LossSum> total;
     for (int64_t i = 0; i < arguments_.eval_iters; ++i) {
       if (i > 0 && is_to_end()) {
-        return log_.tell(
-            fmt::format("leaving the evaluation after {} of {} batches, as the run is to end\n", i,
-                        arguments_.eval_iters));
+        return log_.write(fmt::format(
+            "stopping the evaluation after {} of {} batches because the run is about to end\n", i,
+            arguments_.eval_iters));
       }
       const std::vector<LossSum> losses = model_->evaluate(split, {first + i * batch, iteration});
       log_.observer().on_evaluation_batch(split, means(losses), done);
@@ -197,7 +198,7 @@ class TrainingLoop {
     log_.add_validation(at, means(total), done, position_.consumed, is_final);
   }
 
-  // Whether any rank knows so.
+  // Whether any rank has been asked to stop.
   bool is_to_end() {
     if (!arguments_.exit_duration_in_mins && !arguments_.exit_signal_handler) return false;
     const ExitWatch* const watch = setup_.exit_watch;
@@ -206,12 +207,12 @@ class TrainingLoop {
     return ranks > 0;
   }
 
-  // Saves what is to be saved after an iteration. True when the run is to end.
+  // Saves if due after an iteration. Returns true if the run should stop.
   bool decide() {
     const int64_t iteration = position_.progress.iteration;
     const ExitWatch* const watch = setup_.exit_watch;
-    ExitSigns signs = watch != nullptr ? watch->look(iteration) : ExitSigns{};
-    // Of files one rank tells: other hosts may go on seeing one that is removed (NFS), and would
+    ExitSigns signs = watch != nullptr ? watch->observe(iteration) : ExitSigns{};
+    // Only rank 0 checks trigger files: other hosts may still see a removed one (NFS) and would
     // save again and again.
     if (group_.rank() != 0) signs.save_trigger = signs.exit_trigger = false;
     double flags[] = {signs.signalled ? 1.0 : 0.0, signs.out_of_time ? 1.0 : 0.0,
@@ -223,7 +224,7 @@ class TrainingLoop {
     const ExitDecision decision = decide_exit(arguments_, iteration, signs, minutes);
     saves_->save(decision.save, position_);
     if (decision.remove_save_trigger && group_.rank() == 0) remove_save_trigger(*watch);
-    if (!decision.why.empty()) log_.tell(time_line(decision.why));
+    if (!decision.why.empty()) log_.write(time_line(decision.why));
     if (decision.obeys_exit_trigger && group_.rank() == 0) put_exit_trigger_away(*watch);
     return decision.exit;
   }
@@ -233,7 +234,8 @@ class TrainingLoop {
       watch.remove_save_trigger();
     } catch (const Error& error) {
       trigger_stays_ = true;
-      log_.tell(fmt::format("WARNING: {}: the save trigger is obeyed no more\n", error.what()));
+      log_.write(
+          fmt::format("WARNING: {}: the save trigger is ignored from now on\n", error.what()));
     }
   }
 
@@ -241,8 +243,8 @@ class TrainingLoop {
     try {
       watch.put_exit_trigger_away();
     } catch (const Error& error) {
-      log_.tell(fmt::format(
-          "WARNING: {}: the exit trigger stays, and ends the next run, too; remove {}\n",
+      log_.write(fmt::format(
+          "WARNING: {}: the exit trigger remains and would end the next run, too; remove {}\n",
           error.what(), join(arguments_.trigger_path, arguments_.exit_trigger)));
     }
   }
@@ -256,21 +258,22 @@ class TrainingLoop {
   BatchSizes batches_;
   RunPosition position_;
   int64_t iterations_ = 0;
-  int64_t micro_batches_ = 0;      // of the iteration before, in this process
-  bool trigger_stays_ = false;     // of --save-trigger, which could not be removed; rank 0's
-  std::optional<CheckpointSession> saves_;  // behind the model: it ends before the memory that it saves
+  int64_t micro_batches_ = 0;   // of the previous iteration in this process
+  bool trigger_stays_ = false;  // the file of --save-trigger could not be removed; rank 0's
+  std::optional<CheckpointSession>
+      saves_;  // after model_: destroyed before the memory that it saves
   std::optional<TrainingStep> step_;
 };
 
-// Says what a user can do about a device whose memory is full.
+// Adds advice to an error about a device that is out of memory.
 template <typename Work>
 void with_advice_on_memory(const Work& work) {
   try {
     work();
   } catch (const kernels::OutOfDeviceMemory& error) {
     fail(ErrorKind::exhausted,
-         "{}; a smaller --micro-batch-size, --recompute-granularity full, "
-         "--use-distributed-optimizer or more ranks take less (--dry-run tells what a rank takes)",
+         "{}; use a smaller --micro-batch-size, --recompute-granularity full, "
+         "--use-distributed-optimizer or more ranks (--dry-run shows the memory of a rank)",
          error.what());
   }
 }
@@ -283,7 +286,7 @@ RunEnd train(const TrainArguments& arguments, const RankSetup& setup, const Rank
     check_loop(arguments);
     std::optional<TrainingLoop> loop;
     with_advice_on_memory([&] { loop.emplace(arguments, setup, parts); });
-    // The other ranks hear of what or_withdraw() finds: the advice, too.
+    // or_withdraw() passes the error to the other ranks, including the advice.
     or_withdraw(*setup.links, [&] { with_advice_on_memory([&] { end = loop->run(); }); });
   });
   return end;

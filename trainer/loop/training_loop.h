@@ -1,12 +1,12 @@
-// One rank of a training run of any model, from its arguments to its end.
+// One rank of a training run of any model, from start to end.
 //
 //   RankParts parts;
 //   parts.make_model = [&] { return std::make_unique<MyModel>(arguments, setup); };
 //   train(arguments, setup, parts);
 //
-// All ranks of a run call it alike, as threads of one process (on_rank_threads()) or as processes.
-// When it steps, evaluates, saves and ends, and what it prints and writes, is Megatron-LM's, under
-// Megatron-LM's arguments (the headers of trainer/schedule and trainer/log name the sources).
+// All ranks of a run call it, as threads of one process (on_rank_threads()) or as processes. It
+// steps, evaluates, saves, stops and logs as Megatron-LM does for the same arguments (the headers
+// of trainer/schedule and trainer/log name the sources).
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,28 @@
 
 namespace ferry {
 
-/// What is trained, and what a program puts in place of what `ferry train` has.
+/// The model to train, and replacements for parts of `ferry train`.
 struct RankParts {
-  /// On the rank's own thread.
+  /// Called on the rank's own thread.
   std::function<std::unique_ptr<TrainedModel>()> make_model;
-  /// Where checkpoints go; null: a run folder (--save), as run_folder_sink.h says. `tell` prints on rank 0.
-  std::function<std::unique_ptr<CheckpointSink>(std::function<void(std::string_view text)> tell)>
+  /// Makes the destination of checkpoints; null: a run folder (--save), see run_folder_sink.h.
+  /// `log` prints on rank 0.
+  std::function<std::unique_ptr<CheckpointSink>(std::function<void(std::string_view text)> log)>
       make_sink = {};
   RunObserver* observer = nullptr;  // may be null
 };
 
-/// How a run ended that did not fail: with all its iterations done, or told to end before (a
-/// signal, a trigger, --exit-interval and the like).
+/// How a run ended without an error: with all iterations done, or stopped before (by a signal, a
+/// trigger, --exit-interval, ...).
 enum class RunEnd : uint8_t { finished, stopped };
 
-/// Trains as `arguments`, which are complete, say, and returns when the run is over or is told to
-/// end, on all ranks alike; what it saved is on disk then. Throws what fails on any rank, on all
-/// ranks.
+/// Trains as `arguments`, which must be complete, describe, and returns when the run has finished
+/// or was stopped, on all ranks alike; all saves are on disk then. An error on any rank is thrown
+/// on all ranks.
 RunEnd train(const TrainArguments& arguments, const RankSetup& setup, const RankParts& parts);
 
-/// Calls work(rank, group, links) for each of so many ranks, which are threads of this process. The
-/// first error is thrown when all have ended.
+/// Calls work(rank, group, links) for each rank on its own thread. Throws the first error after all
+/// have ended.
 void on_rank_threads(int ranks,
                      const std::function<void(int rank, const std::shared_ptr<Group>& group,
                                               const std::shared_ptr<Links>& links)>& work);

@@ -16,11 +16,11 @@ namespace {
 [[noreturn]] void fail_not_finite(const RunPosition& position, const char* what) {
   throw SharedError(
       ErrorKind::invalid,
-      fmt::format("the {} of iteration {} is not finite; nothing is saved of it (the last "
-                  "checkpoint of this process is of iteration {}). Look at the samples from {} "
-                  "on, leave iterations out (--iterations-to-skip) or go on all the same "
-                  "(--no-check-for-nan-in-loss-and-grad)",
-                  what, position.progress.iteration + 1, position.last_saved, position.consumed));
+      fmt::format(
+          "the {} of iteration {} is not finite; it is not saved (the last checkpoint of this "
+          "process is of iteration {}). Check the samples from {} on, skip iterations "
+          "(--iterations-to-skip), or continue anyway (--no-check-for-nan-in-loss-and-grad)",
+          what, position.progress.iteration + 1, position.last_saved, position.consumed));
 }
 
 bool is_profiled_rank(const TrainArguments& arguments, int rank) {
@@ -44,7 +44,7 @@ TrainingStep::TrainingStep(const TrainArguments& arguments, TrainedModel& model,
   kernels_.name_operations(arguments.nvtx_ranges);
 }
 
-// --profile: what a profiler that waits for the program's word captures.
+// --profile: starts and stops capturing of a profiler that waits for the program.
 void TrainingStep::run(RunPosition& position, const IterationBatch& batch, int64_t iterations) {
   const int64_t done = position.progress.iteration;
   if (is_profiled_ && done == arguments_.profile_step_start) {
@@ -74,7 +74,7 @@ void TrainingStep::take(RunPosition& position, const IterationBatch& batch, int6
   kernels_.begin_range("optimizer");
   timed("optimizer", [&] { optimizer_.step(step_rates); });
   kernels_.end_range();
-  // All of the step is asked for: now it is waited for.
+  // The whole step has been queued: now wait for it.
   const std::vector<LossSum> losses = model_.losses();
   check_finite(position, losses.front());
   const StepResult result = optimizer_.result();
@@ -92,7 +92,7 @@ void TrainingStep::take(RunPosition& position, const IterationBatch& batch, int6
   TrainingLine line = line_of(position, samples, losses, result);
   line.train_iterations = iterations;
   log_.add(std::move(line), operations, result.is_skipped);
-  tell_operation_times(progress.iteration);
+  log_operation_times(progress.iteration);
   for (const int64_t iteration : sink_.take_committed()) log_.add_commit(iteration);
 }
 
@@ -132,37 +132,37 @@ TrainingLine TrainingStep::line_of(const RunPosition& position, const StepSample
   return line;
 }
 
-// Where a timer runs it counts what the device does, and not how fast it is asked.
+// A running timer measures the device's work, not the queueing.
 template <typename Act>
 void TrainingStep::timed(const char* name, const Act& act) {
   constexpr int kLevel = 1;
-  const auto settle = [&] {
+  const auto wait_if_timed = [&] {
     if (arguments_.timing_log_level >= kLevel) kernels_.wait();
   };
-  settle();
+  wait_if_timed();
   const TimerScope timer(log_.timers(), name, kLevel);
   act();
-  settle();
+  wait_if_timed();
 }
 
-// With --timing-log-level 2, where the device can tell.
-void TrainingStep::tell_operation_times(int64_t iteration) {
+// With --timing-log-level 2, if the device measures operations.
+void TrainingStep::log_operation_times(int64_t iteration) {
   const bool is_due = arguments_.timing_log_level >= 2 && iteration % arguments_.log_interval == 0;
   if (!is_due || !is_first_rank_) return;
   kernels_.wait();
   for (const kernels::OperationTime& time : kernels_.take_operation_times()) {
-    log_.tell(fmt::format("    {:10.2f} ms, {:6} times: {}\n", 1000 * time.seconds, time.count,
-                          time.name));
+    log_.write(fmt::format("    {:10.2f} ms, {:6} times: {}\n", 1000 * time.seconds, time.count,
+                           time.name));
   }
 }
 
-// All ranks know the sums of all.
+// All ranks have the sums over all ranks.
 void TrainingStep::check_finite(const RunPosition& position, const LossSum& loss) const {
   if (!arguments_.check_for_nan_in_loss_and_grad || std::isfinite(loss.sum)) return;
   fail_not_finite(position, "loss");
 }
 
-// A dynamic loss scale, for which nothing is checked, goes down where a gradient is too large.
+// A dynamic loss scale, for which the check is off, shrinks on overflow.
 void TrainingStep::check_finite(const RunPosition& position, const StepResult& result) const {
   if (!arguments_.check_for_nan_in_loss_and_grad || !result.is_skipped) return;
   fail_not_finite(position, "gradient");

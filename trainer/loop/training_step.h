@@ -1,4 +1,4 @@
-// One iteration: passes, the optimizer's step, and what is told of both.
+// One iteration: forward and backward passes, the optimizer step, and logging.
 #pragma once
 
 #include "trainer/checkpoint/checkpoint_sink.h"
@@ -7,15 +7,15 @@
 
 namespace ferry {
 
-/// One of each rank; all ranks call it alike.
+/// One per rank; all ranks make the same calls.
 class TrainingStep {
  public:
   TrainingStep(const TrainArguments& arguments, TrainedModel& model, RunLog& log,
                CheckpointSink& sink, int rank);
 
-  /// Takes `position` one iteration on, of `iterations` that the run has. The host waits once, for
-  /// the loss, when all of the step has been asked for. A loss, or in other types than fp16 a
-  /// gradient, that is not finite is thrown on all ranks (invalid).
+  /// Advances `position` by one iteration, of `iterations` in total. The host waits once, for the
+  /// loss, when the whole step has been queued. invalid, on all ranks, for a non-finite loss or,
+  /// except in fp16, gradient.
   void run(RunPosition& position, const IterationBatch& batch, int64_t iterations);
 
  private:
@@ -25,7 +25,7 @@ class TrainingStep {
                        const std::vector<LossSum>& losses, const StepResult& result);
   template <typename Act>
   void timed(const char* name, const Act& act);
-  void tell_operation_times(int64_t iteration);
+  void log_operation_times(int64_t iteration);
   void check_finite(const RunPosition& position, const LossSum& loss) const;
   void check_finite(const RunPosition& position, const StepResult& result) const;
 

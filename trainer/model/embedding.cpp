@@ -10,7 +10,7 @@ using kernels::ConstArray;
 
 namespace {
 
-// Of its dropout: layers count theirs from 0 on.
+// Identifies its dropout: layers number theirs from 0.
 uint64_t place_of(const Embedding::Input& input) { return ~static_cast<uint64_t>(input.depth); }
 
 }  // namespace

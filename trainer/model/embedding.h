@@ -12,11 +12,11 @@ class Embedding {
   Embedding() = default;
   Embedding(const ParameterSet& parameters, const Architecture& architecture, int64_t tensor_ranks);
 
-  /// What is embedded: rows of all tensor ranks.
+  /// Input: rows of all tensor ranks.
   struct Input {
     const int32_t* tokens = nullptr;
-    const int32_t* positions = nullptr;  // for learned embeddings of positions
-    int64_t depth = 0;  // 0: of the model; 1, 2, ...: of its prediction layers, which drop out anew
+    const int32_t* positions = nullptr;  // for learned position embeddings
+    int64_t depth = 0;  // 0: the model's; 1, 2, ...: its prediction layers', with their own dropout
   };
 
   /// y [own rows, hidden].

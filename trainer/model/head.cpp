@@ -16,9 +16,9 @@ using kernels::Type;
 
 namespace {
 
-// Rows of a block: blocks of one size rather than full ones and a rest, which would cost as much,
-// and multiples of what products like. On the host a block's logits are soon used again; a GPU
-// would rather read and write the weights' gradients less often.
+// Rows per block: equal blocks, since a partial one would cost as much as a full one, in multiples
+// that suit matrix products. On the host, small blocks keep logits in the cache; on a GPU, large
+// ones read and write the weight gradients less often.
 int64_t rows_of_block(int64_t rows, int64_t row_bytes, kernels::DeviceKind kind) {
   const bool is_host = kind == kernels::DeviceKind::host;
   const int64_t block_bytes = int64_t{is_host ? 64 : 1024} << 20, grain = is_host ? 16 : 128;
@@ -33,7 +33,7 @@ int64_t rows_of_block(int64_t rows, int64_t row_bytes, kernels::DeviceKind kind)
 OutputLayer::OutputLayer(const ParameterSet& parameters, const Architecture& a,
                          int64_t tensor_ranks)
     : hidden_(a.hidden), columns_(a.padded_vocab / tensor_ranks) {
-  // The last of several stages has a copy of tied embeddings.
+  // With several stages, the last one has a copy of tied embeddings.
   const bool has_output = parameters.has("output_layer.weight");
   weight_ = parameters.get(has_output ? "output_layer.weight" : "embedding.word_embeddings.weight",
                            columns_ * hidden_);
@@ -57,14 +57,15 @@ void OutputLayer::forward(Pass& pass, const Targets& targets, ConstArray x, Arra
   if (has_backward) sum_rows(pass, dall, dx, hidden_);
 }
 
-// Of a vocabulary of which each tensor rank has a part.
+// For a vocabulary that is split over tensor ranks.
 void OutputLayer::shared_cross_entropy(Pass& pass, int64_t rows, const int32_t* labels,
                                        const float* weight, Array logits, float* loss) const {
   const ArenaScope scope(pass.scratch);
   kernels::Kernels& kernels = pass.kernels;
   Communicator& tensor = pass.ranks.tensor;
   auto* const maximum = pass.scratch.take<float>(rows);
-  auto* const sums = pass.scratch.take<float>(2 * rows);  // of exponentials; the targets' logits
+  auto* const sums =
+      pass.scratch.take<float>(2 * rows);  // sums of exponentials; the targets' logits
   const int64_t first_column = tensor.rank() * columns_;
   kernels.run(kernels::LogitMaximum{
       .rows = rows, .columns = columns_, .logits = logits, .maximum = maximum});
@@ -148,7 +149,7 @@ std::string name_of(int64_t number, std::string_view suffix) {
   return fmt::format("mtp.layers.{}.{}", number, suffix);
 }
 
-// One of the two halves of rows of 2 · width elements.
+// Copies one of the two halves of rows of 2 · width elements.
 void copy_half(Pass& pass, int64_t width, ConstArray x, int64_t x_stride, Array y,
                int64_t y_stride) {
   pass.kernels.run(kernels::CopyRows{.rows = pass.own_rows(),
@@ -159,7 +160,7 @@ void copy_half(Pass& pass, int64_t width, ConstArray x, int64_t x_stride, Array 
                                      .y = y});
 }
 
-// A layer with its tokens, as recompute.h takes a module.
+// A layer with its tokens as a module for recompute.h.
 struct Step {
   using Saved = PredictionLayer::Saved;
 
@@ -240,7 +241,7 @@ Predictions::Predictions(const ParameterSet& parameters, const Architecture& a,
   }
 }
 
-// A layer that predicts once more drops out anew.
+// A layer that is used again has new dropout.
 Pass Predictions::pass_of(const Pass& pass, size_t depth) const {
   Pass own = pass;
   if (is_again(depth)) own.dropout_key = kernels::mix_key(pass.dropout_key, depth);

@@ -1,4 +1,4 @@
-// The final norm, the output layer and the loss, and the layers that predict tokens further on.
+// The final norm, the output layer with the loss, and multi-token prediction (MTP).
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ namespace ferry {
 
 // The output layer and the loss.
 
-/// Computes the loss by blocks of rows, and where a backward pass follows at once its gradients:
-/// the logits, which would be the largest of all arrays, are never there as a whole.
+/// Computes the loss and, if a backward pass follows, its gradients by blocks of rows: the logits,
+/// which would be the largest array, never exist as a whole.
 class OutputLayer {
  public:
   OutputLayer() = default;
   OutputLayer(const ParameterSet& parameters, const Architecture& architecture,
               int64_t tensor_ranks);
 
-  /// Of `x` [own rows, hidden]. Sets dx, the same, where the targets' losses have weights.
-  /// `logits`: where they are to be kept.
+  /// x is [own rows, hidden]. Sets dx, of the same shape, if the targets have loss weights.
+  /// `logits`: if set, logits are stored there.
   void forward(Pass& pass, const Targets& targets, kernels::ConstArray x, kernels::Array dx,
                kernels::Array logits = {}) const;
 
@@ -37,29 +37,30 @@ class OutputLayer {
   int64_t hidden_ = 0, columns_ = 0;
 };
 
-// Layers behind the last one that predict tokens further on (multi-token prediction).
+// Multi-token prediction: layers after the last one that predict further tokens.
 //
 // Source: DeepSeek-AI 2024 (DeepSeek-V3, section 2.2); megatron/core/transformer/
 // multi_token_prediction.py.
 
-/// From the hidden states of the layer before and the embeddings of the tokens that it was to
-/// predict: norms of both, beside each other through a linear and a transformer layer to a norm.
+/// Takes the hidden states of the previous layer and the embeddings of the tokens that it predicts:
+/// normalizes both and passes their concatenation through a linear layer, a transformer layer and a
+/// norm.
 class PredictionLayer {
  public:
   struct Saved {
     kernels::Array embedded;      // [own rows, hidden]
-    kernels::Array concatenated;  // norms of these and of the hidden states, [own rows, 2 · hidden]
-    kernels::Array joined;        // by the linear, [own rows, hidden]
+    kernels::Array concatenated;  // normalized, with the hidden states: [own rows, 2 · hidden]
+    kernels::Array joined;        // output of the linear layer, [own rows, hidden]
     kernels::Array output;        // of the transformer layer
     NormLayer::Saved embedding_norm, hidden_norm, final_norm;
     Layer::Saved layer;
   };
 
-  /// Number `number` of the prediction layers.
+  /// Prediction layer number `number`, from 0.
   PredictionLayer(const ParameterSet& parameters, const Architecture& architecture, int64_t number,
                   const ModelOptions& options, kernels::Kernels& kernels);
 
-  /// x is what the layer before gave; all are [own rows, hidden].
+  /// x is the output of the previous layer; all are [own rows, hidden].
   Saved forward(Pass& pass, const int32_t* tokens, kernels::ConstArray x, kernels::Array y) const;
   /// Sets dx.
   void backward(Pass& pass, const int32_t* tokens, const Saved& saved, kernels::ConstArray x,
@@ -77,8 +78,8 @@ class PredictionLayer {
   int64_t hidden_, number_;
 };
 
-/// All of them, one behind the other, or one behind itself several times. Each time there is a loss
-/// of its own, computed by the model's output layer.
+/// All prediction layers in sequence, or one applied repeatedly. Each application has its own loss,
+/// computed by the model's output layer.
 class Predictions {
  public:
   struct Saved {
@@ -96,7 +97,7 @@ class Predictions {
   explicit operator bool() const noexcept { return depths_ > 0; }
   const std::vector<PredictionLayer>& layers() const noexcept { return layers_; }
 
-  /// x [own rows, hidden] are the model's normalised hidden states.
+  /// x [own rows, hidden] are the model's normalized hidden states.
   Saved forward(Pass& pass, const MicroBatch& batch, const OutputLayer& output,
                 kernels::ConstArray x) const;
   /// Adds to dx.
@@ -117,7 +118,7 @@ class Head {
  public:
   struct Saved {
     NormLayer::Saved norm;
-    kernels::Array normed;   // where prediction layers start from it
+    kernels::Array normed;   // kept if prediction layers need it
     kernels::Array dnormed;  // gradient of the norm's output, [own rows, hidden]
     Predictions::Saved predictions;
   };

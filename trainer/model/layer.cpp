@@ -35,7 +35,7 @@ bool is_repeated(const Recompute& recompute) {
   return false;
 }
 
-// Whether the module's backward pass does without its input.
+// Whether the module's backward pass does not need its input.
 template <typename Module>
 bool keeps_input(const Module& module, const Pass& pass) {
   return std::visit(
@@ -46,7 +46,7 @@ bool keeps_input(const Module& module, const Pass& pass) {
       module);
 }
 
-// y = module(x), of one of several kinds.
+// y = module(x), for a variant of modules.
 template <typename Module, typename Saved>
 void forward_one(const Module& module, Pass& pass, ConstArray x, Array y, Saved& saved) {
   std::visit(
@@ -57,7 +57,7 @@ void forward_one(const Module& module, Pass& pass, ConstArray x, Array y, Saved&
       module);
 }
 
-// The same module's backward pass, with what its forward pass saved.
+// The backward pass of the module that saved this.
 template <typename Module, typename Saved>
 void backward_one(const Module& module, const Saved& saved, Pass& pass, int64_t width, ConstArray x,
                   ConstArray dy, Array dx) {
@@ -85,21 +85,21 @@ Layer::Layer(const ParameterSet& parameters, const std::string& prefix, const Ar
 Layer::Saved Layer::forward(Pass& pass, ConstArray x, Array y) const {
   const ArenaScope scope(pass.scratch);
   const Array change = pass.scratch.take(pass.own_rows() * hidden_, x.type);
-  // The input is only read.
+  // The input is not modified.
   Saved saved = forward(pass, {}, Array(const_cast<void*>(x.data), x.type), change);
   add_residual(pass, hidden_, output(saved, change), y);
   return saved;
 }
 
 // sum and y = norm(sum).
-NormLayer::Saved Layer::norm_of_sum(Pass& pass, const NormLayer& norm, const OpenSum& open,
+NormLayer::Saved Layer::norm_of_sum(Pass& pass, const NormLayer& norm, const PendingResidual& open,
                                     Array sum, Array y) const {
   if (pass.hidden_dropout == 0) return norm.forward(pass, rows(pass), open.change, open.x, sum, y);
   add_residual(pass, hidden_, open, sum);
   return norm.forward(pass, rows(pass), sum, y);
 }
 
-Layer::Saved Layer::forward(Pass& pass, const OpenSum& input, Array x, Array change) const {
+Layer::Saved Layer::forward(Pass& pass, const PendingResidual& input, Array x, Array change) const {
   Saved saved;
   const int64_t count = pass.own_rows() * hidden_;
   const ArenaScope scope(pass.scratch);
@@ -114,7 +114,7 @@ Layer::Saved Layer::forward(Pass& pass, const OpenSum& input, Array x, Array cha
                              : attention_norm_.forward(pass, rows(pass), x, saved.attention_input);
   forward_one(attention_, pass, saved.attention_input, change, saved.attention);
   saved.mlp_input = arena(needs_middle).take(count, x.type);
-  saved.mlp_norm = norm_of_sum(pass, mlp_norm_, {x, change, place(DropoutPart::behind_attention)},
+  saved.mlp_norm = norm_of_sum(pass, mlp_norm_, {x, change, place(DropoutPart::after_attention)},
                                saved.middle, saved.mlp_input);
   forward_one(mlp_, pass, saved.mlp_input, change, saved.mlp);
   if (!needs_input) saved.attention_input.data = nullptr;
@@ -122,7 +122,7 @@ Layer::Saved Layer::forward(Pass& pass, const OpenSum& input, Array x, Array cha
   return saved;
 }
 
-// What the norm gave, once more where it was not kept.
+// The norm's output, recomputed if it was not kept.
 ConstArray Layer::normed(Pass& pass, const NormLayer& norm, ConstArray x, ConstArray kept) const {
   if (!pass.recompute.norms) return kept;
   const ArenaScope scope(pass.transient);
@@ -139,14 +139,14 @@ void Layer::backward(Pass& pass, const Saved& saved, ConstArray x, Array d) cons
     const ArenaScope inner(pass.scratch);
     const ConstArray input = normed(pass, mlp_norm_, saved.middle, saved.mlp_input);
     backward_one(mlp_, saved.mlp, pass, hidden_, input,
-                 change_gradient(pass, place(DropoutPart::behind_mlp), hidden_, d), dinput);
+                 change_gradient(pass, place(DropoutPart::after_mlp), hidden_, d), dinput);
   }
   mlp_norm_.backward(pass, rows(pass), saved.mlp_norm, saved.middle, dinput, d, true);
   {
     const ArenaScope inner(pass.scratch);
     const ConstArray input = normed(pass, attention_norm_, x, saved.attention_input);
     backward_one(attention_, saved.attention, pass, hidden_, input,
-                 change_gradient(pass, place(DropoutPart::behind_attention), hidden_, d), dinput);
+                 change_gradient(pass, place(DropoutPart::after_attention), hidden_, d), dinput);
   }
   attention_norm_.backward(pass, rows(pass), saved.attention_norm, x, dinput, d, true);
 }

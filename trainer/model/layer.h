@@ -1,4 +1,4 @@
-// One transformer layer: attention and MLP, each behind a norm and beside a residual connection.
+// One transformer layer: attention and MLP, each preceded by a norm and with a residual connection.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@
 
 namespace ferry {
 
-/// How a model's layers are computed on this rank.
+/// Options of a model's layers on this rank.
 struct ModelOptions {
   kernels::Type type = kernels::Type::f32;
   int64_t tensor_ranks = 1;
   ExpertSplit experts;
   RouterOptions router;
-  /// How many tokens further on are predicted: one by each prediction layer, or all by the only
-  /// one, again and again.
+  /// Number of further tokens predicted: one by each prediction layer, or all by a single repeated
+  /// one.
   int64_t predictions = 0;
 };
 
@@ -27,36 +27,37 @@ class Layer {
  public:
   struct Saved {
     NormLayer::Saved attention_norm, mlp_norm;
-    kernels::Array attention_input;  // normalised, [own rows, hidden]; null: not kept
+    kernels::Array attention_input;  // normalized, [own rows, hidden]; null: not kept
     std::variant<Attention::Saved, LatentAttention::Saved> attention;
-    kernels::Array middle;     // behind the attention's residual connection
-    kernels::Array mlp_input;  // normalised; null: not kept
+    kernels::Array middle;     // after the attention's residual connection
+    kernels::Array mlp_input;  // normalized; null: not kept
     std::variant<Mlp::Saved, Moe::Saved> mlp;
   };
 
-  /// Number `layer` of the model; `prefix` is "decoder.layers.<layer>".
+  /// Layer `layer` of the model; `prefix` is "decoder.layers.<layer>".
   Layer(const ParameterSet& parameters, const std::string& prefix, const Architecture& architecture,
         int64_t layer, const ModelOptions& options, kernels::Kernels& kernels);
 
   /// y = layer(x); both [own rows, hidden].
   Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
-  /// The same in two parts, so that a layer's norm adds up what the layer before gave. x is the
-  /// input or, of an open sum, becomes it; `change` [own rows, hidden], which may be the sum's, is
-  /// overwritten.
-  Saved forward(Pass& pass, const OpenSum& input, kernels::Array x, kernels::Array change) const;
-  OpenSum output(const Saved& saved, kernels::ConstArray change) const {
-    return {saved.middle, change, place(DropoutPart::behind_mlp)};
+  /// The same in two parts, so that a layer's first norm can add the previous layer's residual. x
+  /// is the input or, for a pending residual, is set to it; `change` [own rows, hidden], which may
+  /// be the residual's, is overwritten.
+  Saved forward(Pass& pass, const PendingResidual& input, kernels::Array x,
+                kernels::Array change) const;
+  PendingResidual output(const Saved& saved, kernels::ConstArray change) const {
+    return {saved.middle, change, place(DropoutPart::after_mlp)};
   }
   /// `d` is the gradient of y, then that of x.
   void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::Array d) const;
 
-  /// Null where the layer is dense.
+  /// Null if the layer is dense.
   const Moe* experts() const { return std::get_if<Moe>(&mlp_); }
 
  private:
   kernels::ConstArray normed(Pass& pass, const NormLayer& norm, kernels::ConstArray x,
                              kernels::ConstArray kept) const;
-  NormLayer::Saved norm_of_sum(Pass& pass, const NormLayer& norm, const OpenSum& open,
+  NormLayer::Saved norm_of_sum(Pass& pass, const NormLayer& norm, const PendingResidual& open,
                                kernels::Array sum, kernels::Array y) const;
   NormRows rows(const Pass& pass) const { return {pass.own_rows()}; }
   uint64_t place(DropoutPart part) const { return dropout_place(layer_, part); }

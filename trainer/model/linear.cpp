@@ -38,7 +38,7 @@ void bias_gradient(Pass& pass, const Parameter& bias, int64_t out, ConstArray dy
 
 namespace {
 
-// What is under way between the tensor ranks while the kernels compute something else.
+// Communication between tensor ranks that overlaps with kernels.
 struct ComingRows {
   ConstArray rows;
   Communicator::Ticket ticket = 0;
@@ -119,8 +119,7 @@ Gradient ColumnLinear::take_bias_gradient() const {
   return bias_ ? bias_.take_gradient() : Gradient();
 }
 
-// x comes from the other ranks beside one product, and the input's gradient goes to them beside the
-// other.
+// Gathering x overlaps with one product, and reducing the input's gradient with the other.
 void ColumnLinear::backward_without_bias(Pass& pass, const Float8Input& input, ConstArray x,
                                          ConstArray dy, Array dx) const {
   const ArenaScope scope(pass.scratch);
@@ -237,7 +236,7 @@ void ReplicatedLinear::backward(Pass& pass, const Float8Input& input, ConstArray
                           .c = dx,
                           .accumulate = accumulate});
   const bool sums = is_shared() && pass.ranks.sequence_parallel;
-  // Without rows of their own all ranks compute the same: each takes its part of it.
+  // Without sequence parallelism all ranks compute the same: each takes its part.
   const Gradient gradient =
       is_shared() ? Gradient(pass.scratch.take(in_ * out_, weight_.gradient.type), false)
                   : weight_.take_gradient();

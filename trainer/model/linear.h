@@ -1,4 +1,4 @@
-// Linear layers whose weight tensor-parallel ranks share.
+// Linear layers with weights split over tensor-parallel ranks.
 //
 // Source: Shoeybi et al. 2019 (Megatron-LM), Korthikanti et al. 2022 (sequence parallelism).
 #pragma once
@@ -16,27 +16,28 @@ namespace ferry {
 class ColumnLinear {
  public:
   ColumnLinear() = default;
-  /// `name` without ".weight". The bias is there when the parameters have it.
+  /// `name` without ".weight". Has a bias if the parameters do.
   ColumnLinear(const ParameterSet& parameters, const std::string& name, int64_t in, int64_t out);
 
-  /// Sets y and, where there is memory for it, activated = activation(y).
+  /// Sets y and, if `activated` is not null, activated = activation(y).
   struct Outputs {
     kernels::Array y;
     kernels::Activation activation = kernels::Activation::gelu_tanh;
     kernels::Array activated = {};
   };
-  /// `keeps`, which can_keep() must allow: x may go behind it.
+  /// `keeps`, if can_keep() allows it: x may be freed afterwards.
   Float8Input forward(Pass& pass, kernels::ConstArray x, const Outputs& outputs,
                       bool keeps = false) const;
-  /// Adds to the parameters' gradients and sets dx. `input` is what forward() gave.
+  /// Adds to the parameters' gradients and sets dx. `input` is the result of forward().
   void backward(Pass& pass, const Float8Input& input, kernels::ConstArray x, kernels::ConstArray dy,
                 kernels::Array dx) const;
-  /// Whether x can be kept in 8 bits, in the place of its rows.
+  /// Whether x can be kept in FP8 instead.
   bool can_keep(const Pass& pass) const {
     return float8_ != nullptr && float8_->can_keep() && !pass.ranks.sequence_parallel;
   }
 
-  /// The same in two parts: whoever computes dy adds up its rows, too. None without a bias.
+  /// The same in two parts, where the kernel that computes dy also sums its rows for the bias. Null
+  /// without a bias.
   kernels::Gradient take_bias_gradient() const;
   void backward_without_bias(Pass& pass, const Float8Input& input, kernels::ConstArray x,
                              kernels::ConstArray dy, kernels::Array dx) const;
@@ -67,12 +68,12 @@ class RowLinear {
   int64_t in_ = 0, out_ = 0;
 };
 
-/// y = x · Wᵀ on a rank's own rows. Every rank has all of y's columns; W is whole on each, or they
-/// share its rows and gather it when they need it.
+/// y = x · Wᵀ on a rank's own rows. Every rank has all of y's columns; W is replicated, or its rows
+/// are split over ranks and gathered when needed.
 class ReplicatedLinear {
  public:
   ReplicatedLinear() = default;
-  /// `weight` is the name of W, which is whole or one of `tensor_ranks` parts.
+  /// `weight` is the name of W, which is replicated or split into `tensor_ranks` parts.
   ReplicatedLinear(const ParameterSet& parameters, const std::string& weight, int64_t in,
                    int64_t out, int64_t tensor_ranks = 1);
 
@@ -86,15 +87,15 @@ class ReplicatedLinear {
   bool is_shared() const { return weight_.elements < in_ * out_; }
 
   Parameter weight_;
-  Float8Linear* float8_ = nullptr;  // never of a weight that ranks share
+  Float8Linear* float8_ = nullptr;  // never for a split weight
   int64_t in_ = 0, out_ = 0;
 };
 
-/// All rows of x, where tensor ranks have rows of their own (in pass.scratch); else x.
+/// With sequence parallelism, all rows of x gathered in pass.scratch; otherwise x.
 kernels::ConstArray all_rows(Pass& pass, kernels::ConstArray x, int64_t width);
 
-/// The sum over the tensor ranks of `partial` [rows, width]: this rank's rows of it, or all. May
-/// use `partial`; `sum` may be it where ranks have no rows of their own.
+/// The sum over tensor ranks of `partial` [rows, width]: with sequence parallelism this rank's rows
+/// of it, otherwise all. May overwrite `partial`; without sequence parallelism `sum` may alias it.
 void sum_rows(Pass& pass, kernels::Array partial, kernels::Array sum, int64_t width);
 
 }  // namespace ferry

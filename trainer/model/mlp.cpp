@@ -25,7 +25,7 @@ kernels::Activation activation_of(const Architecture& architecture) {
       break;
   }
   fail(ErrorKind::unsupported,
-       "the model's activation function cannot be trained; those that can are swiglu, gelu, "
+       "the model's activation function is not supported; supported are swiglu, gelu, "
        "squared-relu, quick-geglu and xielu");
 }
 

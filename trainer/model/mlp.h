@@ -17,13 +17,13 @@ class Mlp {
   };
 
   Mlp() = default;
-  /// `width` is that of the rank's part, `prefix` "decoder.layers.<layer>.mlp".
+  /// `width` is the rank's part; `prefix` is "decoder.layers.<layer>.mlp".
   Mlp(const ParameterSet& parameters, const std::string& prefix, const Architecture& architecture,
       int64_t width);
 
   /// y = mlp(x); both [own rows, hidden].
   Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
-  /// Whether the backward pass does without x: of an MLP that has x to itself.
+  /// Whether the backward pass does not need x, for an MLP that is x's only user.
   bool keeps_input(const Pass& pass) const {
     return !shares_input_ && !pass.recompute.norms && !pass.recompute.mlp && input_.can_keep(pass);
   }
@@ -34,13 +34,13 @@ class Mlp {
  private:
   ColumnLinear input_;
   RowLinear output_;
-  Parameter alpha_p_, alpha_n_;  // of xIELU
+  Parameter alpha_p_, alpha_n_;  // xIELU's parameters
   kernels::Activation activation_ = kernels::Activation::swiglu;
   int64_t width_ = 0, up_width_ = 0;
   bool shares_input_ = false;
 };
 
-/// The kernels' word for a model's activation. unsupported for one that there is no kernel of.
+/// The kernels' activation for a model's. unsupported if there is no kernel.
 kernels::Activation activation_of(const Architecture& architecture);
 
 }  // namespace ferry

@@ -14,8 +14,8 @@ using kernels::ConstArray;
 
 namespace {
 
-// Prediction layers start from the hidden states of the decoder's last layer, and use the loss's
-// output layer: all of them are in one place.
+// Prediction layers take the hidden states of the decoder's last layer and use the output layer:
+// all of these must be in one chunk.
 void check_predictions(const Architecture& a, const StageContents& contents) {
   const int64_t wanted = contents.last ? a.mtp_layers : 0;
   if (a.mtp_layers == 0 ||
@@ -23,8 +23,8 @@ void check_predictions(const Architecture& a, const StageContents& contents) {
     return;
   }
   fail(ErrorKind::unsupported,
-       "prediction layers (--mtp-num-layers) want the decoder's last layer, all {} of them and the "
-       "loss in the last pipeline stage: split the layers in another way, or over fewer stages",
+       "--mtp-num-layers: the decoder's last layer, all {} prediction layers and the loss must be "
+       "on the last pipeline stage: split the layers differently, or use fewer stages",
        a.mtp_layers);
 }
 
@@ -54,14 +54,15 @@ std::vector<const Moe*> ModelChunk::experts() const {
   return experts;
 }
 
-// A layer's input is kept in pass.kept; its first norm adds it up from what the layer before gave.
+// A layer's input is kept in pass.kept; its first norm computes it from the previous layer's
+// residual.
 std::vector<ModelChunk::Block::Step> ModelChunk::forward_block(Pass& pass, const Block& block,
                                                                Array output) const {
   std::vector<Block::Step> steps;
   const ArenaScope scope(pass.scratch);
   const int64_t count = pass.own_rows() * hidden_;
   const Array change = pass.scratch.take(count, type_);
-  OpenSum sum;
+  PendingResidual sum;
   for (int64_t i = block.first; i < block.end; ++i) {
     pass.begin_part(contents_.first_layer + i);
     const Layer& layer = layers_[static_cast<size_t>(i)];
@@ -78,7 +79,7 @@ ModelChunk::Saved ModelChunk::forward(Pass& pass, const MicroBatch& batch, Const
   Saved saved;
   pass.begin_part(PassWatcher::kRest);
   const int64_t count = pass.own_rows() * hidden_;
-  // The inputs of all layers but the first are what the ones before gave; they are only read.
+  // The inputs of all layers but the first are outputs of previous layers and are not modified.
   Array x(const_cast<void*>(input.data), type_);
   if (contents_.first) {
     x = pass.kept.take(count, type_);

@@ -1,4 +1,4 @@
-// The part of a language model that one pipeline stage, or one virtual stage of it, computes.
+// The part of a language model on one pipeline stage or virtual stage.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ namespace ferry {
 
 class ModelChunk {
  private:
-  // A layer, or several whose forward pass is repeated together (recompute.h).
+  // A layer, or several that are recomputed together (recompute.h).
   struct Block {
     int64_t first = 0, end = 0;
     bool is_repeated = false;
@@ -21,11 +21,11 @@ class ModelChunk {
       kernels::Array input;
       Layer::Saved saved;
     };
-    std::vector<Step> steps;  // none when it is repeated
+    std::vector<Step> steps;  // empty if recomputed
   };
 
  public:
-  /// What a micro-batch's forward pass leaves for its backward pass, in pass.kept.
+  /// What a micro-batch's forward pass keeps for its backward pass, in pass.kept.
   struct Saved {
     std::vector<Block> blocks;
     kernels::Array output;  // of the last layer
@@ -35,21 +35,21 @@ class ModelChunk {
   ModelChunk(const ParameterSet& parameters, const Architecture& architecture,
              const StageContents& contents, const ModelOptions& options, kernels::Kernels& kernels);
 
-  /// Those of all layers, first to last: for what experts count.
+  /// The mixtures of all layers in order, for their counts.
   std::vector<const Moe*> experts() const;
 
   bool is_first() const noexcept { return contents_.first; }
   bool is_last() const noexcept { return contents_.last; }
-  /// Elements of what goes to the next chunk, and of its gradient.
+  /// Elements sent to the next chunk, and of their gradient.
   int64_t boundary_elements(const Pass& pass) const { return pass.own_rows() * hidden_; }
 
-  /// `input` [own rows, hidden] is what the chunk before gave: it stays until the backward pass; of
-  /// the first chunk it does not matter. Gives output [own rows, hidden], or as the last chunk adds
-  /// to the loss_sum of the batch's targets.
+  /// `input` [own rows, hidden] is the previous chunk's output, kept until the backward pass;
+  /// ignored by the first chunk. Sets output [own rows, hidden] or, in the last chunk, adds to the
+  /// loss_sum of the batch's targets.
   Saved forward(Pass& pass, const MicroBatch& batch, kernels::ConstArray input,
                 kernels::Array output) const;
-  /// `d` [own rows, hidden] is the gradient of the output (of the last chunk it does not matter),
-  /// then that of the input.
+  /// `d` [own rows, hidden] is the gradient of the output (ignored by the last chunk), and is set
+  /// to that of the input.
   void backward(Pass& pass, const MicroBatch& batch, const Saved& saved, kernels::Array d) const;
 
  private:

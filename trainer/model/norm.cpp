@@ -80,7 +80,7 @@ void drop_out(Pass& pass, uint64_t place, int64_t width, ConstArray residual, Co
 
 }  // namespace
 
-void add_residual(Pass& pass, int64_t width, const OpenSum& sum, Array y) {
+void add_residual(Pass& pass, int64_t width, const PendingResidual& sum, Array y) {
   const auto& [x, change, place] = sum;
   const int64_t count = pass.own_rows() * width;
   if (pass.hidden_dropout > 0) {

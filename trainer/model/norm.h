@@ -9,8 +9,8 @@
 
 namespace ferry {
 
-/// The rows that a norm is applied to: `heads` vectors in each, apart as strides say (norm.h of the
-/// kernels).
+/// The rows that a norm is applied to: `heads` vectors in each, with strides (see the kernels'
+/// norm.h).
 struct NormRows {
   int64_t rows = 0;
   int64_t heads = 1;
@@ -32,8 +32,8 @@ class NormLayer {
   explicit operator bool() const noexcept { return static_cast<bool>(weight_); }
 
   Saved forward(Pass& pass, const NormRows& rows, kernels::ConstArray x, kernels::Array y) const;
-  /// dx is added to when `accumulate`, else set.
-  /// sum = x + residual, y = norm(sum). Without strides.
+  /// Adds to dx if `accumulate`, otherwise sets it. sum = x + residual, y = norm(sum). Without
+  /// strides.
   Saved forward(Pass& pass, const NormRows& rows, kernels::ConstArray x,
                 kernels::ConstArray residual, kernels::Array sum, kernels::Array y) const;
   void backward(Pass& pass, const NormRows& rows, const Saved& saved, kernels::ConstArray x,
@@ -46,29 +46,30 @@ class NormLayer {
   bool rms_ = true;
 };
 
-// The residual connection: what a module gives is dropped out and added.
+// The residual connection: adds a module's output after dropout.
 
-/// What of a layer drops out.
-enum class DropoutPart : uint8_t { attention, behind_attention, behind_mlp };
+/// The place of a dropout in a layer.
+enum class DropoutPart : uint8_t { attention, after_attention, after_mlp };
 
-/// Tells the dropouts of one step apart.
+/// Identifies a dropout within a step.
 constexpr uint64_t dropout_place(int64_t layer, DropoutPart part) {
   return 3 * static_cast<uint64_t>(layer) + static_cast<uint64_t>(part);
 }
 
-/// x + dropout(change), not added up yet: whatever reads the sum next computes it. x may be none:
-/// what is left of the change, then.
-struct OpenSum {
+/// x + dropout(change), not computed yet: the next reader of the sum computes it. Without x it is
+/// dropout(change).
+struct PendingResidual {
   kernels::ConstArray x, change;
-  uint64_t place = 0;  // tells dropouts apart
+  uint64_t place = 0;  // identifies the dropout
 
   explicit operator bool() const noexcept { return static_cast<bool>(change); }
 };
 
-/// y becomes the sum, of rows of `width` elements.
-void add_residual(Pass& pass, int64_t width, const OpenSum& sum, kernels::Array y);
+/// Sets y to the sum, in rows of `width` elements.
+void add_residual(Pass& pass, int64_t width, const PendingResidual& sum, kernels::Array y);
 
-/// The gradient of the change, from that of y: `dy` itself without dropout, else in pass.scratch.
+/// The gradient of the change from that of y: `dy` itself without dropout, otherwise in
+/// pass.scratch.
 kernels::ConstArray change_gradient(Pass& pass, uint64_t place, int64_t width,
                                     kernels::ConstArray dy);
 

@@ -17,7 +17,7 @@ using kernels::Array;
 
 namespace {
 
-// Puts `number` behind `prefix` where the name goes on without one.
+// Inserts `number` after `prefix` if the name has none there.
 void put_number(std::string& name, std::string_view prefix, int64_t number) {
   const size_t at = name.find(prefix);
   if (at == std::string::npos || number < 0) return;
@@ -96,15 +96,14 @@ using kernels::Array;
 
 namespace {
 
-// What a parameter begins as.
+// The initial distribution of a parameter.
 struct Start {
   double value = 0, deviation = 0;
 };
 
 Start start_of(std::string_view name, const Architecture& a) {
   const auto found = find_parameter(name);
-  if (!found)
-    fail(ErrorKind::internal, "{}: the values that training starts from are not known", name);
+  if (!found) fail(ErrorKind::internal, "{}: unknown initial values", name);
   switch (found->row->first_values) {
     case FirstValues::normal:
       return {0, a.init_std};
@@ -128,13 +127,13 @@ uint64_t key_of(std::string_view name, int64_t seed) {
   return key;
 }
 
-// Calls `act` with runs of a region's elements that follow one another in the whole tensor:
-// the place of the first there, that in the region, and how many.
+// Calls `act` for runs of a region's elements that are contiguous in the whole tensor, with the
+// offset there, the offset in the region, and the length.
 void for_runs(const Region& region, const std::function<void(int64_t, int64_t, int64_t)>& act) {
   const Dims strides = row_major_strides(region.shape);
   const Box& box = region.shard.box;
   const size_t axes = box.size.size();
-  size_t first = axes;  // axes from here on are whole, but for the one before
+  size_t first = axes;  // axes from here on are whole; the previous one may be partial
   int64_t run = 1;
   while (first > 0) {
     run *= box.size[--first];
@@ -155,7 +154,7 @@ void for_runs(const Region& region, const std::function<void(int64_t, int64_t, i
 
 }  // namespace
 
-void initialise(kernels::Kernels& kernels, std::span<const Region> regions,
+void initialize(kernels::Kernels& kernels, std::span<const Region> regions,
                 const Architecture& architecture, int64_t seed) {
   for (const Region& region : regions) {
     const Start start = start_of(region.name, architecture);

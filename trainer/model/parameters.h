@@ -21,50 +21,48 @@ namespace ferry {
 class Float8Linear;
 class Float8State;
 
-/// The kernels' word for a dtype. unsupported, naming `what`, for one that cannot be trained.
+/// The kernels' type for a dtype. unsupported, naming `what`, if it cannot be trained.
 kernels::Type kernel_type(DType dtype, std::string_view what);
 
-/// A parameter's memory: the rank's part of it, in row-major order.
+/// A parameter's memory: this rank's part, in row-major order.
 struct Parameter {
   kernels::Array value;
-  kernels::Array gradient;  // that of all micro-batches so far; none of a buffer
+  kernels::Array gradient;  // of all micro-batches so far; null for a buffer
   int64_t elements = 0;
-  /// Whether the step has given a gradient: until then `gradient` holds the last step's. Null: it
-  /// always has.
+  /// Whether this step has set the gradient: until then `gradient` holds the last step's. Null:
+  /// always set.
   bool* has_gradient = nullptr;
 
-  /// Where the operation that is asked for next puts a part of the gradient: the step's first sets
-  /// it.
+  /// Where the next operation writes a part of the gradient: a step's first one sets it.
   kernels::Gradient take_gradient() const {
     return {gradient, has_gradient == nullptr || std::exchange(*has_gradient, true)};
   }
-  /// The same for an operation that can only add.
+  /// The same for an operation that can only accumulate.
   kernels::Array take_cleared_gradient(kernels::Kernels& kernels) const;
 
   explicit operator bool() const noexcept { return elements > 0; }
 };
 
 /// Names are canonical: "decoder.layers.<layer>.<suffix>" with the number of the layer in the
-/// model,
-/// "...mlp.experts.experts.<expert>.<suffix>" with that of the expert, norms as modules of their
-/// own
-/// ("input_layernorm.weight"), however the checkpoint stacks and spells them.
+/// model, "...mlp.experts.experts.<expert>.<suffix>" with that of the expert, and norms as separate
+/// modules ("input_layernorm.weight"), however the checkpoint stacks and names them.
 class ParameterSet {
  public:
   void add(const std::string& name, const Parameter& parameter);
 
-  /// internal when there is none, or it has another number of elements.
+  /// internal if there is none or it has another number of elements.
   Parameter get(const std::string& name, int64_t elements) const;
-  /// The same, but that it may be missing.
+  /// The same, but it may be missing.
   Parameter find(const std::string& name, int64_t elements) const;
   bool has(const std::string& name) const { return parameters_.contains(name); }
-  /// Linear layers in 8-bit numbers are added to it; null: there are none.
+  /// FP8 linear layers are added to it; null: there are none.
   void set_float8(Float8State* state) { float8_ = state; }
-  /// The products of a linear layer, by its name without ".weight"; null: in the model's type.
+  /// The FP8 form of a linear layer, by its name without ".weight"; null: it computes in the
+  /// model's type.
   Float8Linear* float8(const std::string& name, int64_t in, int64_t out) const;
-  /// The name of a parameter that was never asked for; empty when there is none.
+  /// The name of a parameter that was never requested; empty if there is none.
   std::string first_unused() const;
-  /// 0 when there is none.
+  /// 0 if there is none.
   int64_t elements(const std::string& name) const {
     const auto found = parameters_.find(name);
     return found == parameters_.end() ? 0 : found->second.elements;
@@ -79,14 +77,14 @@ class ParameterSet {
 /// The canonical name of a rank's parameter.
 std::string canonical_name(const ModelLayout& layout, const LocalParameter& parameter);
 
-// The weights that a run begins with.
+// Initial weights.
 //
 // Source: Megatron-LM, core/utils.py (init_method_normal, scaled_init_method_normal); GPT-2's
-// scaling of what goes into the residual stream; swiss-ai/Megatron-LM for xIELU.
+// scaling of outputs into the residual stream; swiss-ai/Megatron-LM for xIELU.
 
-/// Fills parts of the model's tensors. Each element is a function of the seed, its tensor's name
-/// and its place in the whole tensor: the same at every layout.
-void initialise(kernels::Kernels& kernels, std::span<const Region> regions,
+/// Initializes parts of the model's tensors. Each element is a function of the seed, its tensor's
+/// name and its place in the whole tensor, independent of the layout.
+void initialize(kernels::Kernels& kernels, std::span<const Region> regions,
                 const Architecture& architecture, int64_t seed);
 
 }  // namespace ferry

@@ -1,4 +1,4 @@
-// What of a rank's memory checkpoints have.
+// The memory regions of a rank that are in checkpoints.
 #include <utility>
 
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
@@ -36,7 +36,7 @@ Region ModelState::region_of(const StateRun& run, std::string name, const Array&
           static_cast<std::byte*>(data.data)};
 }
 
-// As `name`, the fp32 copy or both halves of it.
+// Named `name`: the fp32 master weights, or both halves of them.
 void ModelState::add_masters(const StateRun& run, const std::string& name,
                              std::vector<Region>& regions) const {
   if (run.remainder == nullptr) {

@@ -14,7 +14,7 @@ using kernels::Type;
 
 namespace {
 
-// Of the model, as PassWatcher has them.
+// Parts of the model as in PassWatcher.
 int64_t part_of(const std::string& name, const LocalParameter& parameter) {
   if (name.starts_with("decoder.layers.")) return parameter.layer;
   const bool is_head =
@@ -53,11 +53,11 @@ void ModelState::add_buffer(ModelBuffer layout, bool experts) {
   auto buffer = std::make_unique<Buffer>();
   buffer->layout = std::move(layout);
   buffer->type = kernel_type(buffer->layout.dtype, "parameters");
-  buffer->fellows = experts ? &grid_.expert_data() : &grid_.data_and_context();
+  buffer->peers = experts ? &grid_.expert_data() : &grid_.data_and_context();
   buffer->aside = experts ? &grid_.expert_data_aside() : &grid_.data_and_context_aside();
   if (options_.distributed_optimizer) {
-    buffer->owners = buffer->fellows->size();
-    buffer->owner = buffer->fellows->rank();
+    buffer->owners = buffer->peers->size();
+    buffer->owner = buffer->peers->rank();
   }
   for (const FlatBucket& flat : buffer->layout.flat.buckets) {
     Bucket& bucket = buffer->buckets.emplace_back();
@@ -123,7 +123,7 @@ void ModelState::add_runs(Buffer& buffer) {
     run.is_input_or_output =
         run.name == "embedding.word_embeddings.weight" || run.name == "output_layer.weight";
     run.counts =
-        parameter.first_copy && (options_.distributed_optimizer || buffer.fellows->rank() == 0);
+        parameter.first_copy && (options_.distributed_optimizer || buffer.peers->rank() == 0);
     run.shard = std::move(shard);
     if (bucket.end_run == 0) bucket.first_run = runs_.size();
     runs_.push_back(std::move(run));
@@ -133,7 +133,7 @@ void ModelState::add_runs(Buffer& buffer) {
 
 void ModelState::add_parameters(int64_t chunk) {
   ParameterSet& set = parameters_.emplace_back();
-  // Parameters lie where their buffer has them: by the tensor and box that they begin with.
+  // Finds the place of parameters in their buffer by tensor and first box.
   const auto find = [&](const LocalParameter& wanted) -> std::pair<Parameter, Bucket*> {
     for (const auto& buffer : buffers_) {
       const auto& parameters = buffer->layout.parameters;
@@ -146,7 +146,7 @@ void ModelState::add_parameters(int64_t chunk) {
         }
       }
     }
-    fail(ErrorKind::internal, "no buffer has parameter {}", canonical_name(layout_, wanted));
+    fail(ErrorKind::internal, "parameter {} is in no buffer", canonical_name(layout_, wanted));
   };
   const RankCoordinates place = grid_.place().chunk(chunk);
   for (LocalParameter& local : layout_.parameters(place, choice_.modules)) {
@@ -169,9 +169,9 @@ void ModelState::add_parameters(int64_t chunk) {
   }
 }
 
-// Whether each tensor rank computes a part of the gradient of a parameter that all of them have:
-// that of its own heads or, with sequence parallelism, of its own rows. Transformer Engine's
-// down-projections of latent attention are whole on each rank, local ones are shared out.
+// Whether each tensor rank computes only a part of the gradient of a replicated parameter: that of
+// its own heads or, with sequence parallelism, of its own rows. Transformer Engine's
+// down-projections of latent attention are replicated, local ones are split.
 bool ModelState::is_partial(const std::string& name) const {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
   const bool is_alpha = name.ends_with(".alpha_p") || name.ends_with(".alpha_n");
@@ -195,7 +195,7 @@ void ModelState::copy_to_masters() {
   for (const StateRun& run : runs_) {
     if (run.value.type == Type::f32) continue;
     if (run.remainder != nullptr) {
-      // Its words are cleared, as those of any type of 16 bits.
+      // Cleared as words, like any 16-bit type.
       kernels_.run(kernels::Clear{.count = run.elements, .y = Array(run.remainder, Type::f16)});
       continue;
     }

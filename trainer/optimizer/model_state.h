@@ -1,8 +1,8 @@
 // The memory of one rank: its parameters, their gradients, and the optimizer state that it keeps.
 //
-// Parameters lie in flat buffers as Megatron-LM's distributed optimizer has them
-// (ckpt/megatron/optimizer/buckets), with and without that optimizer: what data rank r keeps of a
-// buffer is one question for training, saving and loading.
+// Parameters are in flat buffers like those of Megatron-LM's distributed optimizer
+// (ckpt/megatron/optimizer/buckets), with and without that optimizer, so that training, saving and
+// loading share one definition of what a data rank keeps.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,15 @@ namespace ferry {
 
 struct ModelStateOptions {
   kernels::Type gradient_type = kernels::Type::f32;
-  bool distributed_optimizer = false;  // state is shared by the data-parallel ranks
+  bool distributed_optimizer = false;  // state is sharded over data-parallel ranks
   bool sequence_parallel = false;
   bool latent_attention = false;
-  bool decays_qk_norms = false;  // weight decay of norms of queries and keys
-  /// Kinds of state beside the fp32 parameters, as checkpoints name them: exp_avg, exp_avg_sq.
+  bool decays_qk_norms = false;  // apply weight decay to query and key norms
+  /// Kinds of optimizer state other than fp32 parameters, named as in checkpoints: exp_avg,
+  /// exp_avg_sq.
   std::vector<std::string> kinds;
-  std::vector<kernels::Type> kind_types = {};  // of their elements; fp32 where there are fewer
-  /// Of the fp32 parameters of a bf16 model, keep 16 bits: the others are the model's own
+  std::vector<kernels::Type> kind_types = {};  // of their elements; missing ones are fp32
+  /// Keep only 16 bits of a bf16 model's fp32 parameters: the others are the model's own
   /// (kernels/optimizer.h, ParameterRun::remainder).
   bool remainders = false;
 };
@@ -40,19 +41,18 @@ struct StateRun {
   BufferShard shard;
   int64_t elements = 0;
   kernels::Array value, gradient;      // in the rank's buffers
-  float* master = nullptr;             // fp32; `value` itself where that is fp32
-  int16_t* remainder = nullptr;        // with which `value` makes fp32, in place of `master`
+  float* master = nullptr;             // fp32; `value` itself if that is fp32
+  int16_t* remainder = nullptr;        // combined with `value` it is fp32, instead of `master`
   std::vector<kernels::Array> states;  // by kind
-  std::string name;                    // of the checkpoint's tensor
-  bool decays = true;                  // weight decay is for it
-  bool is_input_or_output = false;     // the embeddings of words, or the output layer
-  bool counts = true;  // false: another rank has the same; left out of norms and checkpoints
+  std::string name;                    // of the tensor in checkpoints
+  bool decays = true;                  // weight decay applies
+  bool is_input_or_output = false;     // word embeddings or output layer
+  bool counts = true;                  // false: a duplicate, excluded from norms and checkpoints
 };
 
-/// Watches passes: the gradients of a bucket are on their way to the other ranks as soon as they
-/// are complete, beside the rest of the backward pass, and parameters come back beside the next
-/// forward pass, which waits for those that it reads next. On hosts each transfer is over when it
-/// is asked for.
+/// Observes passes: a bucket's gradients are reduced as soon as they are complete, during the rest
+/// of the backward pass, and parameters are gathered during the next forward pass, which waits for
+/// those that it reads next. On hosts each transfer completes when it is started.
 class ModelState final : public PassWatcher {
  public:
   /// All memory is allocated here; parameters are zero.
@@ -60,38 +60,38 @@ class ModelState final : public PassWatcher {
              kernels::Kernels& kernels, ModelStateOptions options);
   ~ModelState() override;
 
-  /// Of a virtual stage of this rank.
+  /// Parameters of a virtual stage of this rank.
   const ParameterSet& parameters(int64_t chunk) const;
   const std::vector<StateRun>& runs() const noexcept { return runs_; }
-  /// Buckets of parameters, in the order in which passes need them, and what of runs() is of each.
+  /// Buckets of parameters, in the order in which passes need them, and the part of runs() in each.
   size_t buckets() const noexcept { return by_use_.size(); }
   std::span<const StateRun> runs_of(size_t bucket) const;
 
-  /// Before a step's first backward pass: what gradients hold from now on is the last step's, until
-  /// an operation sets them.
+  /// Before a step's first backward pass: marks gradients as the last step's until an operation
+  /// sets them.
   void begin_gradients();
-  /// Sums gradients over all ranks that computed a part of them: those that no pass has told to be
-  /// complete. Afterwards those of runs() are complete.
+  /// Reduces the gradients that were not reduced during passes. Afterwards the gradients of runs()
+  /// are complete.
   void reduce_gradients();
-  /// Calls update(bucket) for each, in their order, and gives all data ranks what it has changed of
-  /// its runs.
+  /// Calls update(bucket) for each bucket in order, and sends the changed parameters to all data
+  /// ranks.
   void update_parameters(const std::function<void(size_t bucket)>& update);
-  /// Before anything but a watched pass looks at parameters.
+  /// Must be called before anything but an observed pass reads parameters.
   void wait_for_parameters();
   void before_forward(int64_t chunk, int64_t part) override;
   void after_backward(int64_t chunk, int64_t part) override;
-  /// Sets the fp32 copies from the parameters.
+  /// Sets the master weights from the parameters.
   void copy_to_masters();
-  /// Sets the parameters from the fp32 copies, and gathers them.
+  /// Sets the parameters from the master weights, and gathers them.
   void copy_from_masters();
 
-  /// What the rank holds of the model, to load and to save, and of the optimizer state.
+  /// The rank's regions of the model, to load and to save, and of the optimizer state.
   std::vector<Region> model_regions() const;
-  /// Where parameters have remainders, these are all that is saved of the fp32 copies; to load, the
-  /// parameters are a part of the state, too.
+  /// With remainders, only these are saved of the master weights; for loading, the parameters are
+  /// part of the state, too.
   enum class Purpose { save, load };
   std::vector<Region> optimizer_regions(Purpose purpose) const;
-  /// The fp32 copies, as parts of the model's own tensors: to load.
+  /// The master weights as regions of the model's own tensors, for loading.
   std::vector<Region> main_weight_regions() const;
 
   struct Bytes {
@@ -110,7 +110,7 @@ class ModelState final : public PassWatcher {
   bool is_partial(const std::string& name) const;
   void order_buckets();
   void complete_gradients(Bucket& bucket);
-  void reduce(Bucket& bucket, Communicator& fellows);
+  void reduce(Bucket& bucket, Communicator& peers);
   void gather(Bucket& bucket);
   void wait_for(Bucket& bucket);
   Region region_of(const StateRun& run, std::string name, const kernels::Array& data) const;
@@ -134,7 +134,7 @@ class ModelState final : public PassWatcher {
   };
   std::vector<Held> held_;       // in order of registration, buffers included
   std::vector<Bucket*> by_use_;  // of all buffers
-  int64_t coming_ = 0;           // of them, whose parameters are on their way
+  int64_t coming_ = 0;           // buckets whose parameters are being gathered
   Bytes bytes_;
   int64_t parameter_count_ = 0;
 };

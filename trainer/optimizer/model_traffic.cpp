@@ -1,4 +1,4 @@
-// What ranks tell each other of gradients and parameters.
+// Communication of gradients and parameters between ranks.
 #include <algorithm>
 
 #include "trainer/optimizer/state_buffer.h"
@@ -7,7 +7,7 @@ namespace ferry {
 
 using kernels::Array;
 
-// A bucket without parameters, which only fills a buffer up, is nobody's.
+// A bucket without parameters, which only pads a buffer, has no users.
 void ModelState::order_buckets() {
   for (const auto& buffer : buffers_) {
     for (Bucket& bucket : buffer->buckets) {
@@ -18,7 +18,7 @@ void ModelState::order_buckets() {
   std::ranges::stable_sort(by_use_, [](const Bucket* a, const Bucket* b) { return *a < *b; });
 }
 
-// What no operation has set is zero.
+// Gradients that no operation has set are zero.
 void ModelState::complete_gradients(Bucket& bucket) {
   const Buffer& buffer = *bucket.buffer;
   for (const size_t i : bucket.parameters) {
@@ -28,7 +28,7 @@ void ModelState::complete_gradients(Bucket& bucket) {
   }
 }
 
-void ModelState::reduce(Bucket& bucket, Communicator& fellows) {
+void ModelState::reduce(Bucket& bucket, Communicator& peers) {
   complete_gradients(bucket);
   const auto sum = [](Communicator& ranks, const std::vector<Parameter>& parameters) {
     if (ranks.size() == 1) return;
@@ -39,19 +39,19 @@ void ModelState::reduce(Bucket& bucket, Communicator& fellows) {
   sum(grid_.tensor(), bucket.partial);
   sum(grid_.embedding(), bucket.tied);
   bucket.is_reduced = true;
-  if (fellows.size() == 1) return;
+  if (peers.size() == 1) return;
   const Array gradients = bucket.buffer->gradients.from(bucket.begin);
   if (options_.distributed_optimizer) {
     const Array own = gradients.from(bucket.buffer->owner * bucket.part);
-    bucket.gradients = {&fellows, fellows.reduce_scatter(gradients, own, bucket.part)};
+    bucket.gradients = {&peers, peers.reduce_scatter(gradients, own, bucket.part)};
   } else {
-    bucket.gradients = {&fellows, fellows.all_reduce(gradients, bucket.part)};
+    bucket.gradients = {&peers, peers.all_reduce(gradients, bucket.part)};
   }
 }
 
-// What is complete at the very end, as the first that a forward pass reads, has nothing to go
-// beside: it is left to reduce_gradients(), and so is what the first and the last stage do
-// together.
+// Gradients that are complete only at the very end, of what a forward pass reads first, have
+// nothing to overlap with: they are left to reduce_gradients(), and so are those shared by the
+// first and the last stage.
 void ModelState::after_backward(int64_t chunk, int64_t part) {
   for (Bucket* const bucket : by_use_) {
     const bool is_tied = !bucket->tied.empty() && grid_.embedding().size() > 1;
@@ -63,9 +63,9 @@ void ModelState::after_backward(int64_t chunk, int64_t part) {
 }
 
 void ModelState::reduce_gradients() {
-  // From the last layers' on: the order in which they were complete.
+  // From the last layers on, the order in which they were completed.
   for (size_t i = by_use_.size(); i-- > 0;) {
-    if (!by_use_[i]->is_reduced) reduce(*by_use_[i], *by_use_[i]->buffer->fellows);
+    if (!by_use_[i]->is_reduced) reduce(*by_use_[i], *by_use_[i]->buffer->peers);
   }
   for (Bucket* const bucket : by_use_) {
     bucket->gradients.wait();
@@ -75,11 +75,11 @@ void ModelState::reduce_gradients() {
 }
 
 void ModelState::gather(Bucket& bucket) {
-  Communicator& fellows = *bucket.buffer->aside;
-  if (!options_.distributed_optimizer || fellows.size() == 1) return;
+  Communicator& peers = *bucket.buffer->aside;
+  if (!options_.distributed_optimizer || peers.size() == 1) return;
   const Array values = bucket.buffer->values.from(bucket.begin);
   const Array own = values.from(bucket.buffer->owner * bucket.part);
-  bucket.values = {&fellows, fellows.all_gather(own, values, bucket.part)};
+  bucket.values = {&peers, peers.all_gather(own, values, bucket.part)};
   ++coming_;
 }
 

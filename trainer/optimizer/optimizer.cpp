@@ -13,7 +13,7 @@ using kernels::Type;
 
 namespace {
 
-// Numbers of which nothing is set but for the sign.
+// Counts numbers whose bits are all zero except the sign.
 template <typename Word>
 double zeros_in(const std::vector<std::byte>& bytes, Word mask) {
   int64_t zeros = 0;
@@ -46,7 +46,7 @@ double warm_alpha(const OptimizerOptions& options, int64_t number) {
 
 double warm_beta3(const OptimizerOptions& options, int64_t number) {
   if (number >= options.beta3_warmup) return options.beta3;
-  // Steps in which half of an average goes, less one.
+  // Half-life of an average in steps, minus one.
   const auto half_life = [](double beta) { return std::log(0.5) / std::log(beta + 1e-8) - 1; };
   const double part = static_cast<double>(number) / static_cast<double>(options.beta3_warmup);
   const double steps = (1 - part) * half_life(options.beta1) + part * half_life(options.beta3);
@@ -55,7 +55,7 @@ double warm_beta3(const OptimizerOptions& options, int64_t number) {
 
 namespace {
 
-/// Whether `after` has the rates of `run` and begins where that ends, in every array.
+/// Whether `after` has the same rates as `run` and is contiguous with it in every array.
 bool goes_on(const StateRun& run, const StateRun& after) {
   const int64_t end = run.elements;
   if (run.is_input_or_output != after.is_input_or_output || run.decays != after.decays ||
@@ -73,7 +73,7 @@ bool goes_on(const StateRun& run, const StateRun& after) {
   return true;
 }
 
-/// As few runs as there can be: experts have thousands.
+/// Merges contiguous runs: experts have thousands.
 std::vector<StateRun> runs_of_steps(std::span<const StateRun> runs) {
   std::vector<StateRun> all;
   for (const StateRun& run : runs) {
@@ -107,10 +107,10 @@ Optimizer::Optimizer(ModelState& state, Grid& grid, kernels::Kernels& kernels,
   }
 }
 
-// *sum_ becomes that of all parameters, over all ranks.
+// Reduces *sum_ over all parameters and all ranks.
 void Optimizer::sum_squares(Values values) {
   kernels_.run(kernels::Clear{.count = 2, .y = Array(reinterpret_cast<float*>(sum_))});
-  // Runs that lie side by side are one to the kernels.
+  // Contiguous runs are one for the kernels.
   kernels::SumOfSquares next{.count = 0, .x = {}, .sum = sum_};
   for (const StateRun& run : state_.runs()) {
     if (!run.counts) continue;
@@ -130,7 +130,7 @@ void Optimizer::sum_squares(Values values) {
   grid_.world().wait(grid_.world().all_reduce(sum_, 1));
 }
 
-// *sum_, once all that was asked for is done.
+// *sum_, after waiting for all queued operations.
 double Optimizer::read_sum() {
   double sum = 0;
   kernels_.download(sum_, &sum, sizeof sum);
@@ -146,14 +146,14 @@ void Optimizer::step(const StepRates& rates) {
                                   .scale = gradient_scale_,
                                   .is_skipped = is_skipped_});
   loss_scale_ = rates.loss_scale;
-  kernels_.download(sum_, &told_sum_, sizeof told_sum_);
+  kernels_.download(sum_, &downloaded_sum_, sizeof downloaded_sum_);
   state_.update_parameters([&](size_t bucket) { step_runs(runs_[bucket], rates); });
 }
 
 StepResult Optimizer::result() {
   kernels_.wait();
   StepResult result;
-  result.norm = std::sqrt(told_sum_) / loss_scale_;
+  result.norm = std::sqrt(downloaded_sum_) / loss_scale_;
   result.is_skipped = !std::isfinite(result.norm);
   return result;
 }
@@ -199,7 +199,7 @@ void Optimizer::step_runs(std::span<const StateRun> runs, const StepRates& rates
   }
 }
 
-// Where there are remainders, of the parameters as the model has them.
+// With remainders, of the parameters in the model's type.
 double Optimizer::parameter_norm() {
   sum_squares([](const StateRun& run) {
     return run.remainder != nullptr ? kernels::ConstArray(run.value)

@@ -6,7 +6,7 @@
 namespace ferry {
 namespace {
 
-// The first token of the document that each token is of, counted from its sequence's first token.
+// The first token of each token's document, counted from its sequence's first token.
 std::vector<int32_t> document_begins(const Batch& batch) {
   std::vector<int32_t> begins(batch.tokens.size());
   const auto length = static_cast<int32_t>(batch.sequence_length);
@@ -86,7 +86,7 @@ void DeviceBatch::number(kernels::Kernels& kernels, int64_t first_sample, int64_
   kernels.upload(sequences.data(), sequence_ids_, sequences.size() * sizeof(int64_t));
 }
 
-// What stands `shift` places further in the same sequence, of each row; 0 behind its end.
+// The value `shift` positions later in the same sequence, for each row; 0 past its end.
 template <typename Element>
 std::vector<Element> DeviceBatch::own_part(const Batch& batch, const std::vector<Element>& all,
                                            int64_t shift) const {
@@ -112,7 +112,7 @@ void upload(kernels::Kernels& kernels, const std::vector<Element>& from, Element
 
 }  // namespace
 
-// Of the model (shift 0) or of a prediction layer, whose mean counts so much in that of the model.
+// Targets of the model (shift 0) or of a prediction layer, with the weight of its mean loss.
 void DeviceBatch::fill_targets(kernels::Kernels& kernels, const Batch& batch, int64_t shift,
                                const FillOptions& options) {
   const TargetMemory& memory = targets_[static_cast<size_t>(shift)];

@@ -1,4 +1,4 @@
-// A micro-batch on its way from the data to the memory of a device.
+// Moves micro-batches from the data to device memory.
 #pragma once
 
 #include <memory>
@@ -9,34 +9,34 @@
 
 namespace ferry {
 
-/// Positions of a sequence of `length` that context rank `rank` of `ranks` has, in its order: the
-/// sequence is cut into 2 · ranks parts, and the rank has parts rank and 2 · ranks - 1 - rank.
+/// The positions of a sequence of `length` on context rank `rank` of `ranks`, in its order: the
+/// sequence is cut into 2 · ranks parts, of which the rank has parts rank and 2 · ranks - 1 - rank.
 std::vector<int64_t> context_positions(int64_t length, int64_t ranks, int64_t rank);
 
 struct FillOptions {
-  /// What each token's gradient counts, times its mask; 0: no backward pass follows.
+  /// Factor of each token's gradient, besides its mask; 0 if no backward pass follows.
   double loss_scale = 0;
-  bool per_token_loss = false;  // the loss is a sum over tokens; else the micro-batch's mean
-  double prediction_scale = 0;  // what a prediction layer's loss counts beside the model's
-  bool has_resets = false;      // attention begins anew at each document
-  int64_t first_sample = 0;     // the first sequence's number among those of the step
+  bool per_token_loss = false;  // the loss is a sum over tokens, otherwise the micro-batch's mean
+  double prediction_scale = 0;  // weight of a prediction layer's loss relative to the model's
+  bool has_resets = false;      // attention restarts at each document
+  int64_t first_sample = 0;     // index of the first sequence in the step
 };
 
-/// Device memory for micro-batches of one size, used again and again.
+/// Reusable device memory for micro-batches of one size.
 class DeviceBatch {
  public:
   /// `positions` are those of this context rank.
   DeviceBatch(kernels::Kernels& kernels, int64_t sequences, std::vector<int64_t> positions,
               int64_t prediction_layers);
 
-  /// Takes the rank's part of a batch, rows sequence first, and sets all sums of losses to 0.
+  /// Copies this rank's part of a batch, rows sequence first, and sets all loss sums to 0.
   void fill(kernels::Kernels& kernels, const Batch& batch, const FillOptions& options);
 
   const MicroBatch& micro_batch() const noexcept { return micro_batch_; }
   /// Sums of masks over whole sequences: of the model's targets, then each prediction layer's.
   const std::vector<double>& tokens() const noexcept { return token_counts_; }
   const int32_t* document_begin() const noexcept { return document_begin_; }
-  /// Of each row, and of each sequence (pass.h).
+  /// Ids of rows and of sequences (pass.h).
   const int64_t* row_ids() const noexcept { return row_ids_; }
   const int64_t* sequence_ids() const noexcept { return sequence_ids_; }
 

@@ -27,12 +27,13 @@ GridSizes::GridSizes(const RunArguments& run)
     fail(
         ErrorKind::mismatch,
         "the {} ranks of a pipeline stage (tensor {} x context {} x data {}) cannot be expert {} x "
-        "expert tensor {} ranks: give data-parallel ranks that make {} divide them",
+        "expert tensor {} ranks: choose data-parallel ranks so that {} divides them",
         stage, tensor, context, data, expert, expert_tensor, expert * expert_tensor);
   }
   expert_data = stage / (expert * expert_tensor);
   if (run.stages_before_data && pipeline > 1) {
-    fail(ErrorKind::unsupported, "--use-tp-pp-dp-mapping: ranks are counted tp-cp-ep-dp-pp here");
+    fail(ErrorKind::unsupported,
+         "--use-tp-pp-dp-mapping is not supported: ranks are ordered tp-cp-ep-dp-pp");
   }
 }
 
@@ -56,7 +57,7 @@ int64_t GridSizes::rank_of(const GridPlace& place) const {
 Grid::Grid(const GridSizes& sizes, int own_rank, const MakeCommunicator& make_communicator)
     : sizes_(sizes), place_(sizes.place_of(own_rank)) {
   int channel = 0;
-  // Those that agree with this rank in all that `key` tells.
+  // The ranks with the same `key` as this rank.
   using Key = std::vector<int64_t>;
   const auto make = [&](const std::function<Key(const GridPlace&)>& key) {
     std::vector<int> members;

@@ -1,4 +1,4 @@
-// Where a rank stands among all ranks of a run, and with whom it does what.
+// A rank's coordinates among all ranks of a run, and its communicators.
 //
 // Source: megatron/core/parallel_state.py (the order tp-cp-ep-dp-pp).
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace ferry {
 
-/// One rank's coordinates. Routed experts are spread over ranks in a way of their own inside a
-/// pipeline stage.
+/// One rank's coordinates. Routed experts have their own distribution over the ranks of a pipeline
+/// stage.
 struct GridPlace {
   int64_t stage = 0, data = 0, context = 0, tensor = 0;
   int64_t expert_data = 0, expert = 0, expert_tensor = 0;
@@ -27,14 +27,14 @@ struct GridSizes {
   int64_t pipeline = 1, data = 1, context = 1, tensor = 1;
   int64_t expert_data = 1, expert = 1, expert_tensor = 1;
 
-  /// mismatch, naming the numbers, when they do not make up the world.
+  /// mismatch, naming the numbers, if the sizes do not multiply to the world size.
   explicit GridSizes(const RunArguments& run);
 
   GridPlace place_of(int64_t rank) const;
-  int64_t rank_of(const GridPlace& place) const;  // by the dense coordinates
+  int64_t rank_of(const GridPlace& place) const;  // from the dense coordinates
 };
 
-/// The communicators of one rank. Made by all ranks alike.
+/// The communicators of one rank. All ranks construct it.
 class Grid {
  public:
   Grid(const GridSizes& sizes, int rank, const MakeCommunicator& make_communicator);
@@ -48,16 +48,18 @@ class Grid {
   Communicator& context() { return *context_; }
   Communicator& tensor_and_context() { return *tensor_and_context_; }
   Communicator& data_and_context() { return *data_and_context_; }  // hold the same dense parameters
-  Communicator& data_and_context_aside() { return *data_and_context_aside_; }  // beside all others
+  Communicator& data_and_context_aside() {
+    return *data_and_context_aside_;
+  }  // concurrent with all others
   Communicator& data() { return *data_; }
-  /// Hold all routed experts between them: by expert rank, then expert-tensor rank.
+  /// The ranks that together hold all routed experts: by expert rank, then expert-tensor rank.
   Communicator& experts() { return *experts_; }
   Communicator& expert_data() { return *expert_data_; }  // hold the same experts
   Communicator& expert_data_aside() { return *expert_data_aside_; }
-  // By stage, one for each direction.
+  // The ranks of a pipeline by stage, a communicator for each direction.
   Communicator& forward_pipeline() { return *forward_pipeline_; }
   Communicator& backward_pipeline() { return *backward_pipeline_; }
-  /// The first and the last stage; of other stages, the rank alone.
+  /// The first and the last stage; on other stages, only this rank.
   Communicator& embedding() { return *embedding_; }
 
  private:

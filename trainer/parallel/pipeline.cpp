@@ -68,7 +68,7 @@ PassValues Pipeline::pass_values() const {
   return pass;
 }
 
-// Memory for as many micro-batches as are under way at once.
+// Memory for as many micro-batches as are in flight at once.
 void Pipeline::prepare(const std::vector<PipelineAction>& schedule) {
   const auto reserve = [&](Arena& arena, int64_t Sizes::*bytes) {
     int64_t most = 0;
@@ -103,7 +103,7 @@ Pipeline::Slot& Pipeline::take_slot(int64_t chunk) {
     grid_.backward_pipeline().wait(std::exchange(slot.sent_gradient, 0));
     return slot;
   }
-  fail(ErrorKind::internal, "more micro-batches are under way than the schedule has");
+  fail(ErrorKind::internal, "more micro-batches are in flight than the schedule allows");
 }
 
 int Pipeline::stage_before() const {
@@ -150,7 +150,7 @@ Pipeline::Losses Pipeline::router_losses(int64_t micro_batches) {
   const auto own_batches = static_cast<double>(micro_batches);
   const double batches = own_batches * static_cast<double>(grid_.sizes().data);
   Losses losses;
-  // Logs have the first name of each kind, with 0 where it is another.
+  // The log uses the first name of each kind, with 0 if another is in use.
   if (of_micro_batch + of_sequence + of_global_batch > 0) {
     losses.emplace_back("load_balancing_loss",
                         of_micro_batch > 0 ? balance / (of_micro_batch * batches) : 0);
@@ -158,7 +158,7 @@ Pipeline::Losses Pipeline::router_losses(int64_t micro_batches) {
   if (of_sequence > 0) {
     losses.emplace_back("seq_load_balancing_loss", balance / (of_sequence * batches));
   }
-  if (of_global_batch > 0) {  // of which each data-parallel rank has a part
+  if (of_global_batch > 0) {  // each data-parallel rank has a part
     losses.emplace_back("global_load_balancing_loss", balance / (of_global_batch * own_batches));
   }
   if (with_z > 0) losses.emplace_back("z_loss", z / (with_z * batches));
@@ -177,7 +177,7 @@ Pipeline::Losses Pipeline::end_step(int64_t micro_batches) {
 }
 
 void Pipeline::train(int64_t micro_batches, double loss_scale, const Source& source) {
-  // Losses beside that of tokens count by micro-batch in either case.
+  // Auxiliary losses are means over micro-batches in either case.
   const double batches = static_cast<double>(micro_batches * grid_.sizes().data);
   const auto tokens = static_cast<double>(options_.sequences * options_.length);
   const bool by_token = options_.per_token_loss;

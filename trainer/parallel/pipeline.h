@@ -18,29 +18,30 @@ namespace ferry {
 
 struct PipelineOptions {
   kernels::Type type = kernels::Type::f32;
-  int64_t sequences = 1;  // of a micro-batch
-  int64_t length = 0;     // tokens of a sequence
+  int64_t sequences = 1;  // per micro-batch
+  int64_t length = 0;     // tokens per sequence
   bool sequence_parallel = false;
   bool resets_attention = false;
-  bool per_token_loss = false;  // each token counts the same, however many its micro-batch has
-  int64_t predictions = 0;      // of tokens further on
-  double prediction_scale = 0;  // what the loss of each of them counts
+  bool per_token_loss =
+      false;  // all tokens have the same weight, whatever their micro-batch's number of tokens
+  int64_t predictions = 0;      // number of further tokens predicted
+  double prediction_scale = 0;  // weight of the loss of each
   double hidden_dropout = 0, attention_dropout = 0;
-  int64_t seed = 0;  // of dropout
+  int64_t seed = 0;  // for dropout
   Recompute recompute;
 };
 
 struct StepLoss {
-  double sum = 0;                   // of the losses of all tokens that count, over all ranks
-  double tokens = 0;                // that count
-  std::vector<double> predictions;  // by prediction: sums of the micro-batches' means
+  double sum = 0;                   // sum of losses of unmasked tokens, over all ranks
+  double tokens = 0;                // unmasked
+  std::vector<double> predictions;  // by prediction layer: sums of micro-batch means
 };
 
 class Pipeline {
  public:
-  /// Gives the samples of a micro-batch of this data rank.
+  /// Provides the samples of a micro-batch of this data rank.
   using Source = std::function<void(int64_t micro_batch, Batch& batch)>;
-  /// By the names that logs have for them.
+  /// Losses by their names in logs.
   using Losses = std::vector<std::pair<std::string, double>>;
 
   /// `chunks` are the virtual stages of this rank.
@@ -48,38 +49,37 @@ class Pipeline {
            kernels::Kernels& kernels, const PipelineOptions& options);
   ~Pipeline();
 
-  /// Told how far the forward passes are, and the backward passes of a step's last micro-batches;
-  /// null: nobody is.
+  /// Sets an observer of forward passes and of the backward passes of a step's last micro-batches;
+  /// may be null.
   void set_watcher(PassWatcher* watcher) { watcher_ = watcher; }
 
-  /// Before train(): forgets what experts counted. Dropout depends on the number of the step.
+  /// Before train(): resets the experts' counts. Dropout depends on the step number.
   void begin_step(int64_t number);
 
   /// Adds the gradient of the mean loss, times `loss_scale` and gradient_divisor(), to the
-  /// parameters' gradients: this rank's part of the sum over data-parallel ranks. Waits for nothing
-  /// that kernels compute but what it says itself (counts of experts' tokens).
+  /// parameters' gradients: this rank's part of the sum over data-parallel ranks. Does not wait for
+  /// kernels except for the counts of experts' tokens.
   void train(int64_t micro_batches, double loss_scale, const Source& source);
-  /// With per_token_loss the tokens that count, over all ranks: their number is known when all were
-  /// read. Else 1. All ranks call it alike behind train(). Waits for no kernels.
+  /// With per_token_loss the number of unmasked tokens over all ranks, known once all were read;
+  /// otherwise 1. Called by all ranks after train(). Does not wait for kernels.
   double gradient_divisor();
-  /// Those of train(), once it is over. All ranks call it.
+  /// The losses of train(), after waiting for it. Called by all ranks.
   StepLoss losses();
-  /// Behind losses(): losses beside that of the model, by the names that logs have for them: means
-  /// over the layers of what routers add, and the losses of prediction layers. Moves the experts'
-  /// biases. All ranks call it.
+  /// After losses(): auxiliary losses by their names in logs: means over layers of the routers'
+  /// losses, and the losses of prediction layers. Updates the experts' biases. Called by all ranks.
   Losses end_step(int64_t micro_batches);
 
-  /// Where the last micro-batch's logits go from now on: [rows, columns of the rank].
+  /// Where to store the last micro-batch's logits from now on: [rows, columns of the rank].
   void keep_logits(kernels::Array logits) { logits_ = logits; }
 
   /// The losses alone.
   StepLoss evaluate(int64_t micro_batches, const Source& source);
 
-  /// Bytes for what passes keep and use, and operations of a step on this rank.
+  /// Bytes of activations, and operations of a step on this rank.
   struct Plan {
     int64_t activation_bytes = 0;
-    /// On a GPU, what gradients of attention are computed in: by our own kernels, and where a
-    /// library's compute those that they have.
+    /// Workspace of attention gradients on a GPU: of our own kernels, and of a library's for the
+    /// cases that it supports.
     int64_t attention_bytes = 0, fused_attention_bytes = 0;
     double operations = 0;
   };
@@ -123,13 +123,13 @@ class Pipeline {
   Arena scratch_, transient_;
   std::vector<std::list<Slot>> slots_;  // by chunk
   Batch batch_;
-  uint64_t dropout_key_ = 0;    // of the step
-  int64_t runs_ = 0;            // of the passes, between which parameters may change
-  double auxiliary_scale_ = 0;  // of the step's load-balancing losses
+  uint64_t dropout_key_ = 0;    // for the step
+  int64_t runs_ = 0;            // number of runs, between which parameters may change
+  double auxiliary_scale_ = 0;  // for the step's load-balancing losses
   PassWatcher* watcher_ = nullptr;
-  int64_t last_micro_batch_ = -1;  // of the step
+  int64_t last_micro_batch_ = -1;  // in the step
   StepLoss loss_;
-  /// Of each micro-batch: the sums of its losses, and what they are divided by.
+  /// The sums of losses of each micro-batch, and their divisors.
   std::list<std::pair<double, double>> downloads_;
 };
 

@@ -1,4 +1,4 @@
-// How much memory and work a pipeline's passes take.
+// The memory and work of a pipeline's passes.
 #include <algorithm>
 
 #include "ckpt/base/error.h"
@@ -10,9 +10,9 @@ namespace ferry {
 
 using kernels::Array;
 
-// The passes themselves tell what they take, over kernels that do nothing.
+// Measured by running the passes over kernels that do nothing.
 Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
-  // More than a micro-batch takes, and little enough for the addresses of many ranks' threads.
+  // More than any micro-batch needs, and small enough for the address space of many ranks' threads.
   constexpr int64_t kMost = int64_t{1} << 38;
   kernels::PlanningKernels planning(kernels_.kind());
   Arena kept(planning, kMost), scratch(planning, kMost), transient(planning, kMost);
@@ -34,7 +34,7 @@ Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
   } catch (const Error&) {
     if (std::max({kept.peak(), scratch.peak(), transient.peak()}) <= kMost) throw;
     fail(ErrorKind::exhausted,
-         "a pass over {} sequences of {} tokens takes more than {} GiB of a rank's memory: give a "
+         "a pass over {} sequences of {} tokens needs more than {} GiB of a rank's memory: use a "
          "smaller --micro-batch-size or --seq-length, or more tensor or context parallel ranks",
          options_.sequences, options_.length, kMost >> 30);
   }

@@ -7,7 +7,7 @@
 namespace ferry {
 namespace {
 
-// The passes of one direction in their order: chunk by chunk for as many micro-batches as there are
+// The passes of one direction in order: chunk by chunk for as many micro-batches as there are
 // stages, then for the next ones.
 class Passes {
  public:
@@ -30,8 +30,8 @@ class Passes {
 void check_rounds(int64_t stages, int64_t chunks, int64_t micro_batches) {
   if (chunks == 1 || micro_batches % stages == 0) return;
   fail(ErrorKind::mismatch,
-       "{} micro-batches are no multiple of the {} pipeline stages, as virtual stages need: change "
-       "--global-batch-size or --micro-batch-size, or leave out the virtual stages",
+       "{} micro-batches are not a multiple of the {} pipeline stages, which virtual stages need: "
+       "change --global-batch-size or --micro-batch-size, or leave out the virtual stages",
        micro_batches, stages);
 }
 

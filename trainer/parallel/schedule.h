@@ -12,20 +12,20 @@ namespace ferry {
 struct PipelineAction {
   bool is_forward = true;
   int64_t chunk = 0;        // virtual stage of this rank
-  int64_t micro_batch = 0;  // of the step
+  int64_t micro_batch = 0;  // in the step
   bool operator==(const PipelineAction&) const = default;
 };
 
-/// Of stage `stage` of `stages`, with `chunks` virtual stages each. One forward and one backward
-/// pass in turn, after as many forward passes as keep the later stages busy. With several chunks
-/// the micro-batches must be a multiple of the stages (mismatch).
+/// The schedule of stage `stage` of `stages`, with `chunks` virtual stages each: one forward and
+/// one backward pass in turn, after enough forward passes to keep the later stages busy. With
+/// several chunks, mismatch unless the micro-batches are a multiple of the stages.
 std::vector<PipelineAction> pipeline_schedule(int64_t stages, int64_t stage, int64_t chunks,
                                               int64_t micro_batches);
 
-/// Forward passes alone: evaluation.
+/// Forward passes only, for evaluation.
 std::vector<PipelineAction> forward_schedule(int64_t stages, int64_t chunks, int64_t micro_batches);
 
-/// How many micro-batches of a chunk are at most between their forward and backward passes.
+/// The maximum number of micro-batches of a chunk between their forward and backward passes.
 int64_t most_in_flight(const std::vector<PipelineAction>& schedule, int64_t chunk);
 
 }  // namespace ferry

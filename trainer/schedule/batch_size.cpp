@@ -26,7 +26,7 @@ int64_t parse_count(std::string_view text, std::string_view schedule) {
   const double count = std::floor(number * multiplier);
   if (error != std::errc() || end != text.data() + text.size() || !(count >= 0) || count > 1e18) {
     fail(ErrorKind::invalid,
-         "--step-batch-size-schedule '{}': thresholds and sizes are wanted, as in 0:768 250B:1536",
+         "--step-batch-size-schedule '{}': expected thresholds and sizes, such as 0:768 250B:1536",
          schedule);
   }
   return static_cast<int64_t>(count);
@@ -40,7 +40,7 @@ void check_steps(const std::vector<BatchStep>& steps, std::string_view schedule)
   for (size_t i = 0; i < steps.size(); ++i) {
     if (steps[i].batch_size <= 0) refuse("a batch of no samples");
     if (i > 0 && steps[i].from_samples <= steps[i - 1].from_samples) {
-      refuse("two thresholds are the same number of samples");
+      refuse("two thresholds are equal");
     }
   }
 }
@@ -77,8 +77,8 @@ std::vector<BatchStep> ramp_up(int64_t start, int64_t increment, int64_t samples
          start, increment, samples, start, increment, last);
   }
   const int64_t count = (last - start) / increment;
-  // Size k begins with the first sample that is at least k parts of the ramp; the last size, one
-  // sample behind the ramp's end (up to it, floor() gives it already).
+  // Size k starts at the first sample past k parts of the ramp; the last size, one sample after the
+  // ramp's end (up to it, floor() already gives it).
   std::vector<BatchStep> steps = {{0, start}};
   for (int64_t k = 1; k <= count; ++k) {
     const double part = static_cast<double>(samples) / static_cast<double>(count);
@@ -107,7 +107,7 @@ BatchSizes batch_sizes(const TrainArguments& a) {
   if (!a.step_batch_size_schedule.empty()) {
     if (sizes.round_down) {
       fail(ErrorKind::invalid,
-           "--decrease-batch-size-if-needed is not for --step-batch-size-schedule");
+           "--decrease-batch-size-if-needed cannot be used with --step-batch-size-schedule");
     }
     sizes.keep_rest = true;
     sizes.steps = parse_batch_schedule(a.step_batch_size_schedule, a.seq_length.value_or(0));
@@ -131,13 +131,12 @@ IterationBatch batch_at(const BatchSizes& sizes, int64_t consumed_samples) {
   batch.running = sizes.round_down ? batch.global / least * least : batch.global;
   batch.micro_batches = batch.running / least;
   if (batch.running % least != 0 || batch.micro_batches == 0) {
-    fail(
-        ErrorKind::invalid,
-        "a batch of {} samples (from sample {} on) is no multiple of micro-batch size {} x {} data "
-        "parallel ranks: change the batches (--global-batch-size, --rampup-batch-size, "
-        "--step-batch-size-schedule), --micro-batch-size or the ranks",
-        batch.global, std::prev(next)->from_samples, sizes.micro_batch_size,
-        sizes.data_parallel_size);
+    fail(ErrorKind::invalid,
+         "a batch of {} samples (from sample {} on) is not a multiple of micro-batch size {} x {} "
+         "data parallel ranks: change the batches (--global-batch-size, --rampup-batch-size, "
+         "--step-batch-size-schedule), --micro-batch-size or the ranks",
+         batch.global, std::prev(next)->from_samples, sizes.micro_batch_size,
+         sizes.data_parallel_size);
   }
   return batch;
 }
@@ -150,8 +149,8 @@ void check_batches(const BatchSizes& sizes, int64_t iterations, int64_t multiple
     if (batch.micro_batches % multiple != 0) {
       fail(ErrorKind::invalid,
            "a batch of {} samples (from sample {} on) is {} micro-batches for each data parallel "
-           "rank, which is no multiple of the {} pipeline stages, as virtual stages need: change "
-           "the batches or --micro-batch-size, or leave out the virtual stages",
+           "rank, not a multiple of the {} pipeline stages, which virtual stages need: change the "
+           "batches or --micro-batch-size, or leave out the virtual stages",
            batch.global, from, batch.micro_batches, multiple);
     }
     if (i + 1 == sizes.steps.size()) return;
@@ -185,7 +184,7 @@ int64_t iterations_for(const BatchSizes& sizes, int64_t samples) {
     const int64_t size = sizes.steps[i].batch_size;
     const int64_t until = last ? samples : std::min(samples, sizes.steps[i + 1].from_samples);
     if (until <= consumed) continue;
-    // An iteration that begins before a threshold is full.
+    // An iteration that starts before a threshold is complete.
     const bool rest = !last || sizes.keep_rest;
     const int64_t count = (until - consumed) / size + (rest && (until - consumed) % size != 0);
     iterations += count;

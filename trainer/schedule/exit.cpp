@@ -27,7 +27,8 @@ std::set<int64_t> phase_transitions(const std::string& text) {
     const auto [last, error] = std::from_chars(first, text.data() + end, iteration);
     if (error != std::errc() || iteration < 0 ||
         std::any_of(last, text.data() + end, [](char c) { return c != ' '; })) {
-      fail(ErrorKind::invalid, "--phase-transition-iterations '{}': 1000,2000 is wanted", text);
+      fail(ErrorKind::invalid,
+           "--phase-transition-iterations '{}': expected iterations such as 1000,2000", text);
     }
     iterations.insert(iteration);
     at = end + 1;
@@ -86,7 +87,7 @@ std::string datetime_line(const std::string& what, const std::string& date_and_t
 
 namespace {
 
-// A handler has nothing but what lives as long as the process. 0: not watched, 1: watched, 2: came.
+// A signal handler can only use static storage. 0: not watched, 1: watched, 2: received.
 constexpr int kMostSignal = 64;
 std::array<std::atomic<int>, kMostSignal + 1> watched_signals{};
 static_assert(std::atomic<int>::is_always_lock_free);
@@ -100,10 +101,10 @@ struct SignalWatch::Old {
 };
 
 SignalWatch::SignalWatch(int signal) : signal_(signal), old_(std::make_unique<Old>()) {
-  if (signal < 1 || signal > kMostSignal) fail(ErrorKind::invalid, "{} is no signal", signal);
+  if (signal < 1 || signal > kMostSignal) fail(ErrorKind::invalid, "{} is not a signal", signal);
   int free = 0;
   if (!watched_signals[static_cast<size_t>(signal)].compare_exchange_strong(free, 1)) {
-    fail(ErrorKind::invalid, "signal {} is watched already", signal);
+    fail(ErrorKind::invalid, "signal {} is already watched", signal);
   }
   struct sigaction action = {};
   action.sa_handler = remember;
@@ -141,7 +142,7 @@ bool ExitWatch::is_to_end(Clock::time_point now) const {
   return is_signalled() || is_out_of_time(now);
 }
 
-ExitSigns ExitWatch::look(int64_t iteration, Clock::time_point now) const {
+ExitSigns ExitWatch::observe(int64_t iteration, Clock::time_point now) const {
   ExitSigns signs;
   signs.signalled = is_signalled();
   signs.out_of_time = is_out_of_time(now);
@@ -151,8 +152,8 @@ ExitSigns ExitWatch::look(int64_t iteration, Clock::time_point now) const {
   return signs;
 }
 
-// A folder of the name is none: it may hold checkpoints. Where it cannot be looked (a file server
-// that is away for a moment), there is none yet.
+// A folder of that name does not count: it may hold checkpoints. If the check fails (a file server
+// that is temporarily unavailable), there is no trigger yet.
 bool ExitWatch::is_there(const std::string& name) const {
   try {
     return files_.status(join(arguments_.trigger_path, name)).kind == PathKind::file;

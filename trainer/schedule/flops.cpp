@@ -7,12 +7,12 @@ namespace ferry {
 namespace {
 
 constexpr double kPasses = 3;       // forward, gradient of the input, gradient of the weight
-constexpr double kMultiplyAdd = 2;  // an operation each
+constexpr double kMultiplyAdd = 2;  // two operations
 
-// Of one token in one layer, without kPasses and kMultiplyAdd.
+// Operations of one token in one layer, without kPasses and kMultiplyAdd.
 struct AttentionWork {
   double projections = 0;
-  double scores = 0;  // for each token that it looks at
+  double scores = 0;  // for each token that it attends to
 };
 
 AttentionWork attention_work(const TrainArguments& a) {

@@ -24,7 +24,7 @@ double wsd_coefficient(const Schedule& schedule, int64_t samples) {
   return 1 - std::sqrt(ratio);
 }
 
-// Of a checkpoint: the first name that it has.
+// Looks up the first of several names in a checkpoint.
 Value first_of(const Value& state, std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) {
     if (const Value value = state.get(name); !value.is_none()) return value;
@@ -37,7 +37,7 @@ class ScheduleReader {
   ScheduleReader(ScheduleChoice choice, const std::string& path) : choice_(choice), path_(path) {}
 
   template <typename T>
-  void settle(std::string_view what, const Value& saved, T& ours) const {
+  void resolve(std::string_view what, const Value& saved, T& ours) const {
     if (saved.is_none() || choice_ == ScheduleChoice::arguments_win) return;
     T theirs{};
     if constexpr (std::is_same_v<T, std::string>) {
@@ -45,13 +45,13 @@ class ScheduleReader {
     } else {
       const auto number = saved.real();
       if (!number || !std::isfinite(*number) || std::abs(*number) > 9e18) {
-        fail(ErrorKind::corrupt, "{}: {} of the scheduler is no number", path_, what);
+        fail(ErrorKind::corrupt, "{}: {} of the scheduler is not a number", path_, what);
       }
       theirs = static_cast<T>(*number);
     }
     if (choice_ == ScheduleChoice::must_agree && theirs != ours) {
       fail(ErrorKind::mismatch,
-           "{}: {} is {} in the checkpoint's scheduler and {} now; give the same, or "
+           "{}: {} is {} in the checkpoint's scheduler and {} now; give the same value, or "
            "--override-opt-param-scheduler or --use-checkpoint-opt-param-scheduler",
            path_, what, theirs, ours);
     }
@@ -90,7 +90,7 @@ Schedule schedule_of(const TrainArguments& a) {
     s.warmup = static_cast<double>(samples(a.lr_warmup_iters));
   }
   if (a.lr_warmup_fraction) s.warmup = *a.lr_warmup_fraction * static_cast<double>(s.decay);
-  if (a.skip_train) {  // nothing steps: any schedule will do
+  if (a.skip_train) {  // no steps: any schedule is fine
     s.decay = std::max<int64_t>(s.decay, 1);
     s.warmup = std::min(s.warmup, static_cast<double>(s.decay - 1));
   }
@@ -138,7 +138,7 @@ double weight_decay(const Schedule& s, int64_t samples) {
 
 Value write_schedule(const Schedule& s, int64_t samples, Draft& draft) {
   Value state = draft.dict();
-  // A warm-up that is a fraction of the decay is a real number there, too.
+  // A warmup given as a fraction of the decay is also a float in Megatron-LM.
   const bool whole = s.warmup == std::floor(s.warmup);
   const auto put = [&](std::string_view name, const Value& value) {
     draft.put(state, name, value);
@@ -168,27 +168,27 @@ LoadedSchedule read_schedule(const Value& state, const Schedule& ours, ScheduleC
   LoadedSchedule loaded{ours, 0};
   Schedule& s = loaded.schedule;
   const ScheduleReader reader(choice, path);
-  reader.settle("the learning rate (--lr)", first_of(state, {"start_lr", "max_lr"}), s.max_lr);
-  reader.settle("the least learning rate (--min-lr)", state.get("min_lr"), s.min_lr);
-  reader.settle("the warm-up in samples (--lr-warmup-iters)",
-                first_of(state, {"warmup_iter", "warmup_steps", "lr_warmup_steps"}), s.warmup);
-  reader.settle("the decay in samples (--lr-decay-iters, without it --train-iters)",
-                first_of(state, {"end_iter", "decay_steps", "lr_decay_steps"}), s.decay);
-  reader.settle("the decay style", first_of(state, {"decay_style", "lr_decay_style"}), s.style);
+  reader.resolve("the learning rate (--lr)", first_of(state, {"start_lr", "max_lr"}), s.max_lr);
+  reader.resolve("the least learning rate (--min-lr)", state.get("min_lr"), s.min_lr);
+  reader.resolve("the warm-up in samples (--lr-warmup-iters)",
+                 first_of(state, {"warmup_iter", "warmup_steps", "lr_warmup_steps"}), s.warmup);
+  reader.resolve("the decay in samples (--lr-decay-iters, without it --train-iters)",
+                 first_of(state, {"end_iter", "decay_steps", "lr_decay_steps"}), s.decay);
+  reader.resolve("the decay style", first_of(state, {"decay_style", "lr_decay_style"}), s.style);
   const auto steps = first_of(state, {"num_iters", "num_steps"}).integer();
   if (!steps || *steps < 0) {
     fail(ErrorKind::corrupt, "{}: the scheduler's state has no count of samples (num_steps)", path);
   }
   loaded.samples = *steps;
   if (state.get("start_wd").is_none()) return loaded;
-  reader.settle("the first weight decay (--start-weight-decay, --weight-decay)",
-                state.get("start_wd"), s.start_weight_decay);
-  reader.settle("the last weight decay (--end-weight-decay, --weight-decay)", state.get("end_wd"),
-                s.end_weight_decay);
-  reader.settle("the weight decay's growth in samples (--train-iters)", state.get("wd_incr_steps"),
-                s.weight_decay_samples);
-  reader.settle("the weight decay's style (--weight-decay-incr-style)", state.get("wd_incr_style"),
-                s.weight_decay_style);
+  reader.resolve("the first weight decay (--start-weight-decay, --weight-decay)",
+                 state.get("start_wd"), s.start_weight_decay);
+  reader.resolve("the last weight decay (--end-weight-decay, --weight-decay)", state.get("end_wd"),
+                 s.end_weight_decay);
+  reader.resolve("the weight decay's growth in samples (--train-iters)", state.get("wd_incr_steps"),
+                 s.weight_decay_samples);
+  reader.resolve("the weight decay's style (--weight-decay-incr-style)", state.get("wd_incr_style"),
+                 s.weight_decay_style);
   return loaded;
 }
 

@@ -15,7 +15,7 @@ namespace ferry {
 /// All lengths are samples.
 struct Schedule {
   double init_lr = 0, max_lr = 0, min_lr = 0;
-  double warmup = 0;  // a fraction of the decay need not be whole
+  double warmup = 0;  // may be fractional if given as a fraction of the decay
   int64_t decay = 0, wsd_decay = 0;
   std::string style;      // constant, linear, cosine, inverse-square-root, WSD
   std::string wsd_style;  // linear, cosine, exponential, minus_sqrt or 1-sqrt
@@ -26,19 +26,19 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// invalid when the warm-up is as long as the decay, or a sum of samples does not fit.
+/// invalid if the warmup is not shorter than the decay, or a sample count overflows.
 Schedule schedule_of(const TrainArguments& arguments);
 
-/// The learning rate after `samples`; warm-up ends at them. `max_lr`, `min_lr`: a parameter group's
-/// own (decoupled), or the schedule's.
+/// The learning rate after `samples`. `max_lr`, `min_lr`: a parameter group's own (decoupled), or
+/// the schedule's.
 double learning_rate(const Schedule& schedule, int64_t samples);
 double learning_rate(const Schedule& schedule, int64_t samples, double max_lr, double min_lr);
 double weight_decay(const Schedule& schedule, int64_t samples);
 
-/// opt_param_scheduler of a checkpoint.
+/// The opt_param_scheduler object of a checkpoint.
 Value write_schedule(const Schedule& schedule, int64_t samples, Draft& draft);
 
-/// How values of a checkpoint and of the command line that differ are settled.
+/// What to do if values of a checkpoint and of the command line differ.
 enum class ScheduleChoice : uint8_t {
   must_agree,       // mismatch, naming both
   checkpoint_wins,  // --use-checkpoint-opt-param-scheduler
@@ -48,11 +48,11 @@ ScheduleChoice schedule_choice(const ScheduleArguments& arguments);
 
 struct LoadedSchedule {
   Schedule schedule;
-  int64_t samples = 0;  // that the scheduler had been stepped by
+  int64_t samples = 0;  // position of the scheduler
 };
 
-/// Reads what write_schedule() wrote, Megatron-LM's included, with names of older releases.
-/// corrupt when it has no count of samples.
+/// Reads the object of write_schedule() or of Megatron-LM, including names of older releases.
+/// corrupt if it has no sample count.
 LoadedSchedule read_schedule(const Value& state, const Schedule& ours, ScheduleChoice choice,
                              const std::string& path);
 

@@ -10,7 +10,7 @@ namespace ferry {
 
 LossScaler loss_scaler(const TrainArguments& a) {
   LossScaler scaler;
-  // Megatron-LM's optimizer of fp32 alone has none.
+  // Megatron-LM's pure fp32 optimizer has none.
   if (!a.fp16 && !a.bf16 && !a.use_distributed_optimizer) return scaler;
   if (a.loss_scale.value_or(0) != 0) {
     scaler.scale = static_cast<float>(*a.loss_scale);
@@ -60,7 +60,7 @@ void read_loss_scaler(const Value& state, const std::string& scale_bytes, const 
     fail(
         ErrorKind::corrupt,
         "{}: the loss scaler's state lacks a positive scale, growth_tracker or hysteresis_tracker; "
-        "--no-load-optim begins with a new one",
+        "--no-load-optim starts with a new one",
         path);
   }
   s.scale = scale;

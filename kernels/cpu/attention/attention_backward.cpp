@@ -7,11 +7,11 @@ namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
 namespace {
 
-/// One thread's memory. Widths are those of padded heads.
+/// One thread's buffers. Widths are padded.
 struct Memory {
   float *keys, *values, *dkeys, *dvalues;  // [keys, width]
-  float *query_rows, *queries;             // [kQueries, width], turned; times the scale
-  float *output_rows, *outputs;            // gradients of outputs, the same
+  float *query_rows, *queries;             // [kQueries, width], and transposed, times the scale
+  float *output_rows, *outputs;            // gradients of outputs, likewise
   float *scores, *dscores, *kept;          // [kKeys, kQueries]
   float* dqueries;                         // [width, kQueries]
 
@@ -37,11 +37,11 @@ struct Memory {
   }
 };
 
-/// Some queries of one head, and what the forward pass left of them.
+/// A tile of queries of one head, with results of the forward pass.
 struct Queries {
   int64_t sequence, head, query, count;
   float log_sum[kQueries];
-  float delta[kQueries];  // sum over the output's elements of output · gradient
+  float delta[kQueries];  // dot product of output and its gradient
 };
 
 /// Loads the queries' rows.
@@ -60,7 +60,7 @@ void prepare(const AttentionBackward& x, Queries& q, const Memory& memory) {
   for (int64_t i = 0; i < kQueries; ++i) {
     q.log_sum[i] = q.delta[i] = 0;
     if (i >= q.count) continue;
-    // A query that sees no key at all has no probabilities.
+    // A query without visible keys has no probabilities.
     const float log_sum = x.log_sum[row + i];
     q.log_sum[i] = log_sum == -__builtin_inff() ? 0.0F : log_sum;
     const float* gradient = memory.output_rows + i * padded(shape.value_dim);
@@ -72,7 +72,7 @@ void prepare(const AttentionBackward& x, Queries& q, const Memory& memory) {
   }
 }
 
-/// Scores become probabilities (what each value counts), their gradients those of the scores.
+/// Replaces scores by probabilities, and gradients of probabilities by those of scores.
 FERRY_INLINE void differentiate(const Visible& visible, const Queries& q, int64_t key, int64_t keys,
                                 const float* kept, float* scores, float* dscores) {
   const bool sees_all = visible.sees_all(key, keys);
@@ -137,7 +137,7 @@ void write_rows(const Array& to, int64_t start, int64_t stride, int64_t rows, in
   }
 }
 
-/// All heads of one group, by rising head, so that the sums over them have one order.
+/// All heads of one group in ascending order, so that sums over them have a fixed order.
 void backward_group(const AttentionBackward& x, int64_t sequence, int64_t group, float* at) {
   const auto& shape = x.shape;
   const int64_t width = padded(shape.dim), value_width = padded(shape.value_dim);

@@ -9,10 +9,10 @@ namespace {
 
 constexpr int64_t kTaskQueries = 8 * kQueries;
 
-/// One thread's memory.
+/// One thread's buffers.
 struct Memory {
   float *keys, *values;            // [keys, padded dim], [keys, padded value dim]
-  float *query_rows, *queries;     // [kQueries, padded dim], turned
+  float *query_rows, *queries;     // [kQueries, padded dim], and transposed
   float *scores, *kept, *outputs;  // [kKeys, kQueries] twice, [padded value dim, kQueries]
 
   static int64_t floats(const AttentionShape& s) {
@@ -31,12 +31,12 @@ struct Memory {
   }
 };
 
-/// Of each query: the greatest score so far and the sum of exponentials of what is below it.
+/// For each query: the maximum score so far and the sum of exponentials relative to it.
 struct Running {
   Float greatest[kQueryVectors], sum[kQueryVectors];
 };
 
-/// Scores become exponentials; the running numbers and the outputs follow.
+/// Online softmax: replaces scores by exponentials and rescales the running sums and outputs.
 FERRY_INLINE void soften(const Visible& visible, int64_t key, int64_t keys, int64_t value_dim,
                          const float* kept, Running& running, float* scores, float* outputs) {
   const float kNone = -__builtin_inff();
@@ -53,7 +53,7 @@ FERRY_INLINE void soften(const Visible& visible, int64_t key, int64_t keys, int6
       const Float score = load(column + j * kQueries);
       greatest = greatest < score ? score : greatest;
     }
-    // A query that saw no key yet has minus infinity, which nothing can be taken from.
+    // Without visible keys so far the maximum is minus infinity, which must not be subtracted.
     const Float base = greatest == kNone ? Float{} : greatest;
     const Float before = exp(running.greatest[v] - base);
     Float sum = running.sum[v] * before;
@@ -95,7 +95,7 @@ void write(const AttentionForward& x, const Running& running, int64_t sequence, 
   for (int64_t i = 0; i < count; ++i) to[i] = logarithm[i];
 }
 
-/// The outputs of kQueries queries, or of the last ones.
+/// Computes the outputs of kQueries queries, or the last ones.
 void attend(const AttentionForward& x, const Visible& visible, int64_t sequence, int64_t head,
             int64_t query, int64_t count, const Memory& memory) {
   const auto& shape = x.shape;
@@ -126,11 +126,11 @@ void attend(const AttentionForward& x, const Visible& visible, int64_t sequence,
   write(x, running, sequence, head, query, count, memory.outputs);
 }
 
-/// kTaskQueries queries of one head.
+/// Processes kTaskQueries queries of one head.
 void attend_task(const AttentionForward& x, int64_t task, float* at) {
   const auto& shape = x.shape;
   const int64_t parts = (shape.queries + kTaskQueries - 1) / kTaskQueries;
-  // The last queries see the most keys: they begin.
+  // The last queries see the most keys, so they start first.
   const int64_t part = parts - 1 - task % parts, head = task / parts % shape.heads;
   const int64_t sequence = task / parts / shape.heads;
   const int64_t group = head / (shape.heads / shape.groups);
@@ -138,7 +138,7 @@ void attend_task(const AttentionForward& x, int64_t task, float* at) {
   const int64_t end = begin + kTaskQueries < shape.queries ? begin + kTaskQueries : shape.queries;
   const Memory memory(at, shape);
 
-  int64_t unpacked = shape.keys, unpacked_end = 0;  // keys that any of the queries sees
+  int64_t unpacked = shape.keys, unpacked_end = 0;  // keys visible to any of the queries
   for (int64_t query = begin; query < end; query += kQueries) {
     const int64_t count = query + kQueries < end ? kQueries : end - query;
     const Visible visible(shape, sequence, query, count);

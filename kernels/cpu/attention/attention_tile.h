@@ -1,7 +1,6 @@
-// What both passes of attention share: which keys a query sees, and rows of heads in fp32.
-//
-// Queries are taken kQueries at a time, one a lane, so that the softmax over keys is a sum of
-// vectors. Scores lie as [key, query].
+// Shared by both attention passes: masks, and loading rows of heads as fp32. Queries are processed
+// kQueries at a time, one per lane, so that the softmax over keys is a sum of vectors. Scores have
+// the layout [key, query].
 #pragma once
 
 #include "kernels/attention.h"
@@ -11,15 +10,15 @@
 
 namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
-// Products of tiles that lie in the caches, as attention takes them.
+// Products of small tiles in the cache, for attention.
 
-/// Numbers of a left factor: element (row, step) is at row · row_stride + step · step_stride.
+/// A left factor: element (row, step) is at row · row_stride + step · step_stride.
 struct Left {
   const float* data;
   int64_t row_stride, step_stride;
 };
 
-/// Rows of a matrix, `stride` elements apart.
+/// A matrix with rows `stride` elements apart.
 template <typename T>
 struct Tile {
   T* data;
@@ -53,7 +52,7 @@ FERRY_INLINE void multiply_rows(int64_t rows, const Left& a, const Tile<const fl
     return Left{a.data + row * a.row_stride, a.row_stride, a.step_stride};
   };
   const auto to = [&](int64_t row) { return Tile<float>{c.data + row * c.stride, c.stride}; };
-  constexpr int kRows = FERRY_KERNELS_ROWS;  // as many as the target's registers hold sums of
+  constexpr int kRows = FERRY_KERNELS_ROWS;  // as many sums as the target's registers hold
   int64_t row = 0;
   for (; row + kRows <= rows; row += kRows) {
     multiply<kRows, kVectors>(from(row), b, steps, to(row), adds);
@@ -82,11 +81,11 @@ constexpr int kKeys = 64;  // of a tile
 
 FERRY_INLINE int64_t padded(int64_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
 
-/// The keys that some queries see: of each query an interval, for windows and documents are.
+/// The keys visible to a tile of queries: an interval for each query.
 struct Visible {
   int32_t first[kQueries], last[kQueries];  // [first, last), numbers of keys
-  int64_t begin = 0, end = 0;               // of all the queries
-  int64_t all_begin = 0, all_end = 0;       // what each of them sees
+  int64_t begin = 0, end = 0;               // union over the queries
+  int64_t all_begin = 0, all_end = 0;       // intersection over the queries
 
   Visible(const AttentionShape& shape, int64_t sequence, int64_t query, int64_t count) {
     begin = shape.keys;
@@ -121,7 +120,7 @@ struct Visible {
   bool sees_all(int64_t key, int64_t keys) const {
     return key >= all_begin && key + keys <= all_end;
   }
-  /// Nonzero in the lanes of vector v whose queries see the key.
+  /// Nonzero in the lanes of vector v whose queries attend to the key.
   FERRY_INLINE Int sees(int v, int64_t key) const {
     Int from, to;
     std::memcpy(&from, first + v * kLanes, sizeof from);
@@ -131,19 +130,19 @@ struct Visible {
   }
 };
 
-/// Where head h of a sequence begins.
+/// The offset of head h of a sequence.
 inline int64_t head_start(const AttentionShape& shape, const HeadStrides& strides, int64_t sequence,
                           int64_t head) {
   const int64_t heads_per_group = shape.heads / shape.groups;
   return sequence * strides.sequence + head / heads_per_group * strides.group +
          head % heads_per_group * strides.head;
 }
-/// Where the keys or values of a group begin.
+/// The offset of a group's keys or values.
 inline int64_t group_start(const HeadStrides& strides, int64_t sequence, int64_t group) {
   return sequence * strides.sequence + group * strides.group;
 }
 
-/// Rows of a head in fp32, filled with zeros to whole vectors: to[row][i] = factor · from.
+/// Loads rows of a head as fp32, padded with zeros to whole vectors: to[row][i] = factor · from.
 inline void unpack_rows(const ConstArray& from, int64_t start, int64_t stride, int64_t rows,
                         int64_t dim, float factor, float* to) {
   const int64_t width = padded(dim);
@@ -157,7 +156,7 @@ inline void unpack_rows(const ConstArray& from, int64_t start, int64_t stride, i
   });
 }
 
-/// Columns become rows of kQueries elements; rows from `rows` on are taken for zero.
+/// Transposes into rows of kQueries elements; rows from `rows` on are treated as zero.
 inline void turn(const float* from, int64_t rows, int64_t dim, float* to) {
   const int64_t width = padded(dim);
   for (int64_t i = 0; i < dim; ++i) {
@@ -166,7 +165,7 @@ inline void turn(const float* from, int64_t rows, int64_t dim, float* to) {
   }
 }
 
-/// What each probability of a tile counts when some are dropped: [key, query].
+/// The dropout factors of a tile's probabilities, [key, query].
 inline void fill_kept(const AttentionShape& shape, int64_t sequence, int64_t head, int64_t query,
                       int64_t count, int64_t key, float* kept) {
   const auto probability = static_cast<float>(shape.dropout);

@@ -91,13 +91,13 @@ void CpuKernels::run(const GateRowsBackward& x) {
   });
 }
 
-// The library prepares code for each shape, and groups have any number of rows. So that there are
-// few shapes, a group's rows are taken in whole multiples of kRows, and the rest with zeros behind.
+// The library compiles code for each shape, but groups have any number of rows. To limit the number
+// of shapes, a group's rows are processed in multiples of kRows, and the rest is padded with zeros.
 namespace {
 
 constexpr int64_t kRows = 64, kSmallRows = 16;
 
-/// The rest's rows with zeros behind them, in `to`.
+/// Copies the remaining rows to `to`, padded with zeros.
 ConstArray with_zeros(const ConstArray& from, int64_t rows, int64_t padded_rows, int64_t width,
                       std::byte* to) {
   const auto bytes = static_cast<size_t>(rows * width * size_bytes(from.type));

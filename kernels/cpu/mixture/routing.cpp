@@ -5,7 +5,7 @@ namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
 namespace {
 
-constexpr float kTiny = 1e-20F;  // what sums of sigmoids have added, so that none is zero
+constexpr float kTiny = 1e-20F;  // added to sums of sigmoids to keep them nonzero
 
 /// Returns the logarithm of the sum of exponentials.
 float softmax(const float* x, int64_t count, float* y) {
@@ -28,7 +28,8 @@ float sum_of(const float* x, int64_t count) {
   return sum;
 }
 
-/// The number of the largest element; it becomes minus infinity, so that the next one is found.
+/// Returns the index of the largest element and sets it to minus infinity, so that the next call
+/// finds the next one.
 int64_t take_largest(float* x, int64_t count) {
   int64_t best = 0;
   for (int64_t i = 1; i < count; ++i) {
@@ -38,7 +39,7 @@ int64_t take_largest(float* x, int64_t count) {
   return best;
 }
 
-/// Leaves the experts of the groups whose best experts have the largest sums; the others become
+/// Keeps the experts of the groups whose best experts have the largest sums and sets the others to
 /// minus infinity. `scratch`: experts + groups.
 void keep_groups(const RouterShape& shape, float* choice, float* scratch) {
   const int64_t size = shape.experts / shape.groups;
@@ -60,11 +61,11 @@ void keep_groups(const RouterShape& shape, float* choice, float* scratch) {
   for (int64_t i = 0; i < shape.experts; ++i) choice[i] = copy[i];
 }
 
-/// Memory of one token: scores, choice, and what keep_groups takes.
+/// Memory for one token: scores, choice, and scratch for keep_groups.
 int64_t memory_of_token(const RouterShape& shape) { return 3 * shape.experts + shape.groups; }
 
-/// What the load-balancing loss takes of one token. `scores`: sigmoids of the logits, if these are
-/// what counts; `scratch`: experts.
+/// One token's input to the load-balancing loss. `scores`: sigmoids of the logits, with a sigmoid
+/// router; `scratch`: experts.
 void score_for_balance(const RouterForward& x, int64_t token, const float* scores, float* scratch) {
   const int64_t count = x.shape.experts;
   float* to = x.scores + token * count;
@@ -116,8 +117,8 @@ void route(const RouterForward& x, int64_t token, float* memory) {
   if (x.scores) score_for_balance(x, token, scores, choice);
 }
 
-/// dlogits += of the softmax over all experts that gave `scores`, of which each expert's gradient
-/// is gradient(expert).
+/// Adds to dlogits the gradient of the softmax over all experts with result `scores`, whose
+/// gradient is gradient(expert).
 template <typename F>
 void add_softmax_gradient(const float* scores, int64_t count, const F& gradient, float* dlogits) {
   float sum = 0;
@@ -125,7 +126,7 @@ void add_softmax_gradient(const float* scores, int64_t count, const F& gradient,
   for (int64_t i = 0; i < count; ++i) dlogits[i] += scores[i] * (gradient(i) - sum);
 }
 
-/// From the weights of one token. `memory`: experts, with softmax or sigmoid of all logits.
+/// The gradient from one token's weights. `memory`: experts, with softmax or sigmoid of all logits.
 void add_weight_gradient(const RouterBackward& x, int64_t token, const float* scores,
                          float* dlogits) {
   const auto& shape = x.shape;
@@ -133,7 +134,7 @@ void add_weight_gradient(const RouterBackward& x, int64_t token, const float* sc
   const int32_t* experts = x.experts + token * shape.chosen;
   const float* weights = x.weights + token * shape.chosen;
   const float* dweights = x.dweights + token * shape.chosen;
-  float sum = 0;  // of weight · gradient, both before the scale
+  float sum = 0;  // sum of weight · gradient, without the scale
   for (int64_t j = 0; j < shape.chosen; ++j) sum += weights[j] * dweights[j];
   if (shape.score == RouterScore::sigmoid) {
     float divisor = 1;
@@ -155,7 +156,7 @@ void add_weight_gradient(const RouterBackward& x, int64_t token, const float* sc
     }
     return;
   }
-  // Softmax first: of experts that were not chosen only the sum counts.
+  // Softmax before the choice: experts that were not chosen contribute only through the sum.
   for (int64_t i = 0; i < shape.experts; ++i) dlogits[i] -= scores[i] * sum;
   for (int64_t j = 0; j < shape.chosen; ++j) {
     dlogits[experts[j]] += scores[experts[j]] * scale * dweights[j];

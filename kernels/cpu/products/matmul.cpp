@@ -5,16 +5,16 @@ namespace ferry::kernels::FERRY_KERNELS_TARGET {
 
 namespace {
 
-constexpr int64_t kDeep = 1024;  // steps that the library is asked for at once
+constexpr int64_t kDeep = 1024;  // steps per call of the library
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/// Where element (row, column) of a matrix lies that may be transposed.
+/// The offset of element (row, column) of a matrix that may be transposed.
 int64_t position(int64_t row, int64_t column, int64_t stride, bool transposed) {
   return transposed ? column * stride + row : row * stride + column;
 }
 
-/// to[row] = from[row], rows of `width` elements, converted.
+/// Copies and converts rows of `width` elements.
 void convert_rows(const Team& team, int64_t rows, int64_t width, const ConstArray& from,
                   int64_t from_stride, const Array& to, int64_t to_stride) {
   with_types(from.type, to.type, [&]<typename T, typename Y>(T*, Y*) {
@@ -26,7 +26,7 @@ void convert_rows(const Team& team, int64_t rows, int64_t width, const ConstArra
   });
 }
 
-/// c = sum, or c += sum, with the bias.
+/// c = sum or c += sum, plus the bias.
 void finish(const Team& team, const Product& p, const float* sum, int64_t sum_stride) {
   with_type(p.c.type, [&]<typename C>(C*) {
     team.each(p.m, p.n, [&](int64_t row) {
@@ -40,21 +40,21 @@ void finish(const Team& team, const Product& p, const float* sum, int64_t sum_st
   });
 }
 
-/// The library is half as fast where the rows of the right factor lie whole pages apart: they meet
-/// in the same places of the first cache.
+/// The library is half as fast if the rows of the right factor are whole pages apart: they collide
+/// in the L1 cache.
 bool rows_collide(const Product& p) {
   return p.b.type == Type::f32 && !p.b_transposed &&
          p.b_stride * size_bytes(p.b.type) % 4096 == 0 && p.k > 1;
 }
 
-/// Parts of at most `most`, about equal, for `count` rows or columns: multiples of 64 but for the
-/// last.
+/// Splits `count` rows or columns into about equal parts of at most `most`, multiples of 64 except
+/// the last.
 int64_t part_size(int64_t count, int64_t most) {
   const int64_t parts = (count + most - 1) / most;
   return (((count + parts - 1) / parts) + 63) / 64 * 64;
 }
 
-/// A part of a product: its rows and columns from (row, column) on.
+/// The part of a product that starts at row `row` and column `column`.
 Product block_of(Product p, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   p.a = p.a.from(position(row, 0, p.a_stride, p.a_transposed));
   p.b = p.b.from(position(0, column, p.b_stride, p.b_transposed));
@@ -75,8 +75,8 @@ Product steps_of(Product p, int64_t step, int64_t steps) {
 
 }  // namespace
 
-// The library is faster with 16-bit factors in parts that the second cache holds: of vocabularies,
-// and where it turns the left factor.
+// The library is faster with 16-bit factors in parts that fit the L2 cache: for vocabularies, and
+// if it transposes the left factor.
 bool CpuKernels::multiply(const Product& p) {
   constexpr int64_t kMost = 4096, kSmall = 1024;
   if (p.a.type == Type::f32) return multiply_deep(p);
@@ -93,8 +93,8 @@ bool CpuKernels::multiply(const Product& p) {
   return true;
 }
 
-// Products with many steps are slow in the library, so their steps are taken kDeep at a time, with
-// sums in fp32.
+// Products with many steps are slow in the library, so they are split into kDeep steps at a time,
+// with sums in fp32.
 bool CpuKernels::multiply_deep(const Product& p) {
   if (p.k < 2 * kDeep) return multiply_spread(p);
   const bool needs_sums = p.c.type != Type::f32;
@@ -114,7 +114,7 @@ bool CpuKernels::multiply_deep(const Product& p) {
   return true;
 }
 
-// Rows of the right factor that would collide are copied to where they do not.
+// Rows of the right factor that would collide in the cache are copied first.
 bool CpuKernels::multiply_spread(Product p) {
   if (!rows_collide(p)) return products_.run(p);
   const int64_t stride = p.n + kLanes;
@@ -125,7 +125,7 @@ bool CpuKernels::multiply_spread(Product p) {
   return products_.run(p);
 }
 
-// Types that the library has no fast product of on this machine: blocks of the factors become fp32.
+// For types without a fast product on this machine: converts blocks of the factors to fp32.
 void CpuKernels::multiply_converted(const Product& p) {
   constexpr int64_t kBlock = 1024;
   float* memory = workspace_.floats(3 * kBlock * kBlock);

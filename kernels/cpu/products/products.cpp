@@ -17,7 +17,7 @@ using dnnl::memory;
 
 namespace {
 
-/// What a prepared product is for.
+/// Key of a prepared product.
 struct Key {
   std::array<int64_t, 6> sizes;  // m, n, k and the strides
   std::array<Type, 4> types;
@@ -59,7 +59,7 @@ memory::desc matrix(int64_t rows, int64_t columns, Type type, int64_t stride, bo
           transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
 }
 
-/// Both generations of the library: 2 describes an operation before it describes a primitive.
+/// Supports both generations of the library: version 2 has operation descriptors.
 template <typename Matmul>
 typename Matmul::primitive_desc describe(const dnnl::engine& engine, const memory::desc& a,
                                          const memory::desc& b, const memory::desc& bias,
@@ -73,7 +73,7 @@ typename Matmul::primitive_desc describe(const dnnl::engine& engine, const memor
   }
 }
 
-/// A product's code and the views that it is called with; no code where the library has none.
+/// A product's primitive and its memory views; no primitive if the library has none.
 struct Prepared {
   dnnl::matmul primitive;
   memory a, b, bias, c, scratch;
@@ -81,9 +81,9 @@ struct Prepared {
   bool is_there = false;
 };
 
-/// Whether the processor has the instructions, as far as the library may use them
-/// (ONEDNN_MAX_CPU_ISA). Without them it takes four times as long as for fp32: factors are better
-/// converted first. Of processors whose instructions it does not name, nothing is known.
+/// Whether the CPU has the instructions and the library may use them (ONEDNN_MAX_CPU_ISA). Without
+/// them it takes four times as long as fp32, so factors are converted first. Unknown for CPUs whose
+/// instruction sets the library does not name.
 bool has_bf16_instructions() {
   const auto known = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
@@ -125,7 +125,7 @@ Prepared prepare(const Product& p, const dnnl::engine& engine) {
   return prepared;
 }
 
-/// The library takes as many threads as OpenMP would give to the thread that asks.
+/// The library uses as many threads as OpenMP would give to the calling thread.
 class ThreadCount {
  public:
   explicit ThreadCount(int threads) : before_(omp_get_max_threads()) {

@@ -7,7 +7,7 @@
 
 namespace ferry::kernels {
 
-/// c = a·b + bias, or c += a·b, of matrices inside larger ones: rows lie `stride` elements apart.
+/// c = a·b + bias, or c += a·b, of matrices inside larger ones, with rows `stride` elements apart.
 struct Product {
   int64_t m = 0, n = 0, k = 0;
   ConstArray a, b, bias;
@@ -17,15 +17,15 @@ struct Product {
   bool accumulate = false;
 };
 
-/// What the library has prepared for the shapes so far seen, by shape. The bits of a result follow
-/// from the machine, the number of threads and the shape.
+/// A cache of the library's primitives by shape. The bits of a result depend on the machine, the
+/// number of threads and the shape.
 class Products {
  public:
   explicit Products(int threads);
   ~Products();
 
-  /// False where the library has no fast kernel for the types on this machine; nothing is computed
-  /// then. It always has fp32.
+  /// Returns false, without computing, if the library has no fast kernel for the types on this
+  /// machine. It always has fp32.
   bool run(const Product& product);
 
  private:

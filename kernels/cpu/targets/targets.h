@@ -1,4 +1,4 @@
-// The sets of instructions that the operations are compiled for.
+// The instruction sets that the operations are compiled for.
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@ namespace avx512 {
 Kernels* new_kernels(int threads);
 }
 
-/// Those that this machine's processor runs, the best one first.
+/// Those that this machine's CPU supports, the best first.
 std::span<const Target> targets_of_processor();
 
 }  // namespace ferry::kernels

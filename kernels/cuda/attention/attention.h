@@ -1,4 +1,4 @@
-// What the sources of attention share on the host.
+// Host declarations shared by the attention sources.
 #pragma once
 
 #include <initializer_list>
@@ -8,13 +8,13 @@
 
 namespace ferry::kernels::cuda {
 
-/// The passes for Hopper's tensor cores and copy engine. They say false, having done nothing, of
-/// what they are not made for: other GPUs, fp32, wide heads, rows that the copy engine cannot take,
-/// dropout of rows that begin inside a counter of the generator.
+/// The passes for Hopper's tensor cores and TMA. They return false, without doing anything, for
+/// unsupported cases: other GPUs, fp32, wide heads, rows that TMA cannot address, dropout of rows
+/// that start inside a counter of the generator.
 bool hopper_forward(Device& device, const AttentionForward& x);
 bool hopper_backward(Device& device, const AttentionBackward& x);
 
-/// The type that tiles of these arrays are multiplied in.
+/// The type in which tiles of these arrays are multiplied.
 inline Type common_type(std::initializer_list<ConstArray> arrays) {
   const Type type = arrays.begin()->type;
   for (const ConstArray& array : arrays) {

@@ -1,6 +1,6 @@
-// The backward pass of attention on any GPU, in two passes that each make their sums alone, in one
-// order: over the queries for keys and values, over the keys for queries. Both compute the scores
-// again.
+// The backward pass of attention on any GPU, in two passes, so that each sum is computed by one
+// block in a fixed order: over queries for keys and values, over keys for queries. Both recompute
+// the scores.
 //
 //   P = exp(scale · q · kᵀ - log_sum)      dP = dout · vᵀ       delta = sum(out · dout)
 //   dS = P · (kept · dP - delta)
@@ -28,7 +28,8 @@ __global__ void delta_kernel(const __grid_constant__ AttentionBackward x, float*
   if (threadIdx.x % 32 == 0) delta[row] = sum;
 }
 
-/// A score becomes the probability that values count with, the gradient of that one the score's.
+/// Replaces a score by the (dropped out) probability, and the probability's gradient by the
+/// score's.
 template <typename T>
 __device__ void differentiate(float& score, float& gradient, float scale, float log_sum,
                               float delta, bool sees, float counts) {
@@ -38,13 +39,13 @@ __device__ void differentiate(float& score, float& gradient, float scale, float 
   score = counts * probability;
 }
 
-/// The log_sum in units of Products' powers; of a query that sees no key at all, 0.
+/// The log_sum in units of Products' powers; 0 for a query without visible keys.
 template <typename T>
 __device__ float in_units(float log_sum) {
   return log_sum == -INFINITY ? 0 : log_sum * Products<T>::kUnit;
 }
 
-/// The thread's rows of a tile, times `factor`, to `to`.
+/// Writes the thread's rows of a tile, times `factor`, to `to`.
 template <int W>
 __device__ void write_rows(const Tile<W>& tile, const Array& to, int64_t start, int64_t stride,
                            int row, int64_t rows, int columns, float factor, bool accumulate) {
@@ -62,7 +63,7 @@ __device__ void write_rows(const Tile<W>& tile, const Array& to, int64_t start, 
   }
 }
 
-/// W columns of dq of 16 queries a warp.
+/// Computes W columns of dq for 16 queries per warp.
 template <typename T, int W>
 __global__ void __launch_bounds__(kMostThreads)
     query_kernel(const __grid_constant__ AttentionBackward x, const float* delta, int tiles) {
@@ -143,14 +144,15 @@ __global__ void __launch_bounds__(kMostThreads)
                 columns, static_cast<float>(s.scale), x.accumulate);
 }
 
-/// What a tile of queries brings to those of keys, beside its rows.
+/// Per-query values of a tile of queries, besides its rows.
 template <int N>
 struct QueryNumbers {
   float log_sum[N], delta[N];
   Interval seen[N];
 };
 
-/// W columns of dk and dv of 16 keys a warp, over the heads of their group by rising head.
+/// Computes W columns of dk and dv for 16 keys per warp, over the heads of their group in ascending
+/// order.
 template <typename T, int W>
 __global__ void __launch_bounds__(kMostThreads)
     key_kernel(const __grid_constant__ AttentionBackward x, const float* delta, int tiles) {
@@ -185,7 +187,7 @@ __global__ void __launch_bounds__(kMostThreads)
   clear<W>(dvalues);
   const float scale = static_cast<float>(s.scale) * Products<T>::kUnit;
   const int64_t per_group = s.heads / s.groups;
-  // The first query that stands where the first key does, or after it.
+  // The first query at or after the first key's position.
   const int64_t before = s.key_begin + key - s.query_begin;
   const int64_t begin = before < 0 ? 0 : before / kQueries * kQueries;
   for (int64_t head = group * per_group; head < (group + 1) * per_group; ++head) {

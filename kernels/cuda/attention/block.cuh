@@ -1,4 +1,4 @@
-// How the generic passes of attention are put on blocks.
+// Work distribution of the generic attention passes over blocks.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@ namespace ferry::kernels::cuda {
 
 constexpr int kMostThreads = 128;
 
-/// Which queries a block has: 16 a warp. blockIdx.x counts tiles, heads, sequences; the last
-/// queries see the most keys and begin.
+/// A block's queries: 16 per warp. blockIdx.x counts tiles, heads, sequences; the last queries see
+/// the most keys and start first.
 struct QueryTile {
   int64_t sequence, head, group;
-  int rows, query;  // of the block: how many, the first one
+  int rows, query;  // the block's number of queries, and its first one
 
   __device__ QueryTile(const AttentionShape& s, int tiles) {
     const int64_t index = blockIdx.x;
@@ -25,14 +25,14 @@ struct QueryTile {
     sequence = index % heads / s.heads;
     group = head / (s.heads / s.groups);
   }
-  /// The warp's first row of the block's, and the query of this thread's first row.
+  /// The warp's first row in the block, and the query of this thread's first row.
   __device__ int warp_row() const { return static_cast<int>(threadIdx.x) / 32 * 16; }
   __device__ int own_row() const {
     return query + warp_row() + static_cast<int>(threadIdx.x) % 32 / 4;
   }
 };
 
-/// The keys that any of a block's queries sees, [begin, end), and those that each one sees.
+/// The keys visible to any of a block's queries, [begin, end), and those visible to all.
 struct Bounds {
   int begin, end, all_begin, all_end;
 
@@ -41,7 +41,7 @@ struct Bounds {
   }
 };
 
-/// Of the two rows of each thread of the block.
+/// Masks of the two rows of each thread of the block.
 __device__ inline Bounds block_bounds(const Interval (&rows)[2]) {
   __shared__ Bounds warps[kMostThreads / 32];
   Bounds b{INT_MAX, 0, 0, INT_MAX};
@@ -70,7 +70,8 @@ __device__ inline Bounds block_bounds(const Interval (&rows)[2]) {
   return b;
 }
 
-/// As many warps as a block's shared memory allows: bytes(warps), beside what kernels declare.
+/// As many warps as a block's shared memory allows: bytes(warps), in addition to what kernels
+/// declare.
 template <typename F>
 int most_warps(const Device& device, const F& bytes) {
   constexpr size_t kDeclared = 256;

@@ -1,5 +1,5 @@
-// The forward pass of attention on any GPU: a block takes 16 queries a warp, and goes over the keys
-// that they see tile by tile. Scores and sums of values stay in registers.
+// The forward pass of attention on any GPU: a block processes 16 queries per warp and iterates over
+// their visible keys tile by tile. Scores and sums of values stay in registers.
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/block.cuh"
 #include "kernels/cuda/attention/softmax.cuh"
@@ -8,10 +8,12 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-/// Scores become powers of what they lie below the greatest; sums and outputs follow.
+/// Online softmax: replaces scores by powers relative to the running maximum and rescales sums and
+/// outputs.
 template <typename T, int W>
-__device__ void soften(Tile<Products<T>::kColumns>& scores, float scale, const Interval (&seen)[2],
-                       bool sees_all, int key, RunningRows& running, Tile<W>& outputs) {
+__device__ void online_softmax(Tile<Products<T>::kColumns>& scores, float scale,
+                               const Interval (&seen)[2], bool sees_all, int key,
+                               RunningRows& running, Tile<W>& outputs) {
   constexpr int kBlocks = Products<T>::kColumns / 8;
   const int column = key + 2 * (threadIdx.x % 4);
 #pragma unroll
@@ -29,7 +31,7 @@ __device__ void soften(Tile<Products<T>::kColumns>& scores, float scale, const I
       }
     }
     greatest = row_max(greatest);
-    // A query that saw no key yet has minus infinity, which nothing can be taken from.
+    // Without visible keys so far the maximum is minus infinity, which must not be subtracted.
     const float base = greatest == -INFINITY ? 0 : greatest;
     const float before = Products<T>::power(running.greatest[r] - base);
     float sum = running.sum[r] * before;
@@ -52,7 +54,7 @@ __device__ void soften(Tile<Products<T>::kColumns>& scores, float scale, const I
   }
 }
 
-/// W: columns of the output that a block makes; blockIdx.y says which.
+/// W: output columns per block; blockIdx.y selects them.
 template <typename T, int W>
 __global__ void __launch_bounds__(kMostThreads)
     forward_kernel(const __grid_constant__ AttentionForward x, int tiles) {
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(kMostThreads)
     clear<kKeys>(scores);
     Products<T>::template of_rows<kKeys>(scores, queries + at.warp_row() * stride, stride, keys,
                                          stride, padded_depth(dim));
-    soften<T, W>(scores, scale, seen, bounds.all_see(key, kKeys), key, running, outputs);
+    online_softmax<T, W>(scores, scale, seen, bounds.all_see(key, kKeys), key, running, outputs);
     if (s.dropout > 0) {
       const Kept kept(s, at.sequence, at.head);
       const uint32_t bits = kept.bits(kKeys / 2, [&](int i, int& query, int& number) {
@@ -146,7 +148,7 @@ void launch(Device& device, const AttentionForward& x) {
   check_launch("attention");
 }
 
-/// Part and whole of a row, by a warp.
+/// Merges a part of a row into the whole, by a warp.
 __global__ void merge_kernel(const __grid_constant__ AttentionMerge x) {
   const AttentionShape& s = x.shape;
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;

@@ -1,8 +1,7 @@
-// What the passes for Hopper share.
-//
-// A block has one warpgroup that asks the copy engine for tiles and others that multiply. Between
-// them lie stages of shared memory: a barrier says that a stage is full, another one that it is
-// free again. Tiles are panels of 64 columns (128 bytes), each panel all rows of the tile.
+// Shared by the passes for Hopper. A block has a producer warpgroup that loads tiles with TMA and
+// consumer warpgroups that multiply. They communicate through stages of shared memory: one barrier
+// signals that a stage is full, another that it is free again. Tiles consist of panels of 64
+// columns (128 bytes), each with all rows of the tile.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +15,10 @@
 namespace ferry::kernels::cuda {
 
 // Dropout of probabilities on Hopper. One counter of the generator has the numbers of four
-// neighbouring keys (random.h), which lie in several threads: each computes those of one counter
-// and gives the others one bit of each.
+// neighbouring keys (random.h), which belong to several threads: each computes the numbers of one
+// counter and sends the others one bit for each.
 
-/// Rows and parts of sequences begin where counters do.
+/// Rows and parts of sequences must start at counter boundaries.
 inline bool drops_by_counter(const AttentionShape& s) {
   return s.total_positions % 4 == 0 && s.key_begin % 4 == 0;
 }
@@ -38,12 +37,12 @@ __device__ inline uint32_t kept_bits(const Kept& kept, int query, int key) {
   return bits;
 }
 
-/// Gives those of a warp's tile that are dropped a minus sign. Rows are queries: the thread's first
-/// one is `query`, the other one 8 further; columns are keys from `key` on.
+/// Marks dropped elements of a warp's tile by a minus sign. Rows are queries: the thread's first
+/// one is `query`, the second is `query` + 8; columns are keys from `key` on.
 template <int N>
 __device__ inline void mark_dropped(const Kept& kept, int query, int key, float (&p)[N]) {
   const int lane = static_cast<int>(threadIdx.x % 32), c = lane % 4;
-  // Of every 8 keys, the four threads of a row and the one below it take half a row each.
+  // For every 8 keys, the four threads of a row and the one below it each compute half a row.
   const int own_row = query + c / 2 * 8, own_key = key + c % 2 * 4;
 #pragma unroll
   for (int first = 0; first < N / 4; first += 8) {  // 8 blocks of 8 keys in a word
@@ -64,20 +63,20 @@ __device__ inline void mark_dropped(const Kept& kept, int query, int key, float 
   }
 }
 
-/// The same of a turned tile: rows are keys, the warp's from `key` on; the thread's first column is
-/// `query`.
+/// The same for a transposed tile: rows are keys, the warp's from `key` on; the thread's first
+/// column is `query`.
 template <int N>
 __device__ inline void mark_dropped_turned(const Kept& kept, int query, int key, float (&p)[N]) {
   static_assert(N / 4 <= 8);
   const int lane = static_cast<int>(threadIdx.x % 32), row = lane / 4, c = lane % 4;
-  // Of every 8 queries, the 8 threads of two columns take four keys of one column each.
+  // For every 8 queries, the 8 threads of two columns each compute four keys of one column.
   uint32_t own = 0;
 #pragma unroll 2
   for (int j = 0; j < N / 4; ++j) {
     own |= kept_bits(kept, query + 8 * j + row % 2, key + row / 2 * 4) << 4 * j;
   }
 #pragma unroll
-  for (int e = 0; e < 4; ++e) {  // of a block: two columns of the first row, two of the other one
+  for (int e = 0; e < 4; ++e) {  // in a block: two columns of the first row, two of the second
     const int holder = (row / 4 + e / 2 * 2) * 2 + e % 2;
     const uint32_t bits = __shfl_sync(0xffffffffU, own, holder * 4 + c) >> row % 4;
 #pragma unroll
@@ -88,7 +87,7 @@ __device__ inline void mark_dropped_turned(const Kept& kept, int query, int key,
   }
 }
 
-/// The gradient of the score of a probability that is marked so.
+/// The gradient of a score whose probability is marked this way.
 __device__ inline float marked_gradient(const Kept& kept, float p, float gradient, float delta) {
   return p > 0 ? p * fmaf(kept.scale, gradient, -delta) : p * delta;
 }
@@ -96,14 +95,15 @@ __device__ inline float marked_gradient(const Kept& kept, float p, float gradien
 constexpr int panels(int columns) { return (columns + 63) / 64; }
 constexpr int tile_bytes(int rows, int columns) { return rows * panels(columns) * kPanelRow; }
 
-/// Sums of a product as the left factor of the next one: their order in the threads is the same.
+/// Converts sums of a product to the left factor of the next one: their layout over threads is the
+/// same.
 template <typename T, int N>
 __device__ inline void pack(const float (&from)[N], uint32_t (&to)[N / 2]) {
 #pragma unroll
   for (int i = 0; i < N / 2; ++i) to[i] = pair(from[2 * i], from[2 * i + 1], T());
 }
 
-/// sums = a · bᵀ over DEPTH columns; panels of a and b are so many bytes apart.
+/// sums = a · bᵀ over DEPTH columns; the panels of a and b are this many bytes apart.
 template <typename T, int DEPTH, int N>
 __device__ inline void multiply_rows(float (&sums)[N], uint64_t a, int a_panel, uint64_t b,
                                      int b_panel) {
@@ -123,12 +123,12 @@ __device__ inline void multiply_columns(float (&sums)[N], const uint32_t (&p)[P]
   }
 }
 
-/// How tiles are dealt out: those of `section` heads (whose keys and values the L2 cache holds)
-/// before those of others, the longest first, one to each block in turn and then back again, so
-/// that who had a longer one gets a shorter one.
+/// The order in which tiles are assigned to blocks: by sections of heads whose keys and values fit
+/// the L2 cache, longest first, in boustrophedon order, so that a block with a longer tile next
+/// gets a shorter one.
 struct Schedule {
-  int tiles, heads, section;  // tiles of each head
-  int before = 0;             // rows of a head's first tile that lie before its first query
+  int tiles, heads, section;  // tiles per head
+  int before = 0;             // rows of a head's first tile before its first query
 
   __host__ __device__ int count() const { return tiles * heads; }
 
@@ -136,7 +136,7 @@ struct Schedule {
   struct Tile {
     int rank, head;
   };
-  /// The round-th tile of this block. False: there are no more.
+  /// The round-th tile of this block. Returns false if there are no more.
   __device__ bool at(int round, Tile& tile) const {
     const auto blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
     const int index = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
@@ -149,7 +149,7 @@ struct Schedule {
   }
 };
 
-/// Sections have some tiles for each block, too: blocks that had different lengths come out even.
+/// Sections have several tiles per block, which evens out different lengths.
 inline Schedule schedule(const Device& device, int64_t positions, int rows, int64_t heads,
                          int64_t bytes_of_head) {
   constexpr int64_t kCache = int64_t{24} << 20, kRounds = 4;
@@ -161,8 +161,8 @@ inline Schedule schedule(const Device& device, int64_t positions, int rows, int6
           static_cast<int>(ceil_div(heads, sections))};
 }
 
-/// The keys that any of some queries sees, [begin, end), and those that each one sees. Documents
-/// follow each other, so the first and the last query tell.
+/// The keys visible to any of a range of queries, [begin, end), and those visible to all. Documents
+/// are in order, so the first and the last query determine them.
 struct TileBounds {
   int begin, end, all_begin, all_end;
 
@@ -179,11 +179,11 @@ struct TileBounds {
   }
 };
 
-/// A tile of queries of one head, and the tiles of keys that it goes over.
+/// A tile of queries of one head, and its range of tiles of keys.
 template <int QUERIES, int KEYS>
 struct QueryWork {
   int sequence, head, group, of_group;
-  int query;                  // of the first row; negative where that lies before the first query
+  int query;                  // of the first row; negative before the first query
   int first_tile, last_tile;  // [first, last)
 
   __device__ QueryWork(const AttentionShape& s, const Schedule& schedule,
@@ -199,8 +199,8 @@ struct QueryWork {
     first_tile = bounds.begin / KEYS;
     last_tile = bounds.end > bounds.begin ? (bounds.end + KEYS - 1) / KEYS : first_tile;
   }
-  /// The end of what a warpgroup's own 64 queries see, of whose bounds these are; one tile at
-  /// least where the block has any.
+  /// The end of the tiles for a warpgroup's own 64 queries with these bounds; at least one tile if
+  /// the block has any.
   __device__ int own_last(const AttentionShape& s, int own_query, const TileBounds& bounds) const {
     const bool is_there = own_query > -64 && own_query < s.queries;
     const int end = is_there ? (bounds.end + KEYS - 1) / KEYS : 0;
@@ -208,8 +208,8 @@ struct QueryWork {
   }
 };
 
-/// The thread's part of two rows of a warp's tile. Threads that share a row exchange what they have
-/// of 32 columns, so that each writes 8 columns at once.
+/// Writes the thread's part of two rows of a warp's tile. Threads that share a row exchange their
+/// parts of 32 columns, so that each writes 8 columns at once.
 template <typename T, int N>
 __device__ inline void store_words(const float (&sums)[N], T* const (&rows)[2], int columns,
                                    const float (&factor)[2]) {
@@ -218,13 +218,13 @@ __device__ inline void store_words(const float (&sums)[N], T* const (&rows)[2], 
   for (int j = 0; j < N / 4; j += 4) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      uint32_t w[4];  // of blocks j to j + 3, columns 2 c and the next one
+      uint32_t w[4];  // from blocks j to j + 3, columns 2 c and 2 c + 1
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = 4 * (j + i) + 2 * r;
         w[i] = pair(factor[r] * sums[at], factor[r] * sums[at + 1], T());
       }
-      // A square of four threads and four blocks is turned: first in pairs, then pairs.
+      // Transposes a square of four threads and four blocks: first within pairs, then pairs.
       uint32_t x = __shfl_xor_sync(0xffffffffU, c % 2 ? w[0] : w[1], 1);
       uint32_t y = __shfl_xor_sync(0xffffffffU, c % 2 ? w[2] : w[3], 1);
       (c % 2 ? w[0] : w[1]) = x;
@@ -256,7 +256,8 @@ __device__ inline void store_rows_of(const float (&sums)[N], T* const (&rows)[2]
   }
 }
 
-/// A warpgroup's 64 rows of sums, of which `rows` from `row` on and `columns` columns are there.
+/// Writes a warpgroup's 64 rows of sums, limited to `rows` rows from `row` on and `columns`
+/// columns.
 template <int N>
 __device__ inline void store_rows(const float (&sums)[N], const Array& to, int64_t start,
                                   int64_t stride, int row, int64_t rows, int columns,
@@ -276,7 +277,7 @@ __device__ inline void store_rows(const float (&sums)[N], const Array& to, int64
   }
 }
 
-/// Queries (or outputs) and keys (or values) as dimensions of the copy engine.
+/// Queries (or outputs) and keys (or values) as TMA dimensions.
 inline std::array<Dimension, 4> query_dimensions(const AttentionShape& s, const HeadStrides& x) {
   return {{{s.queries, x.position},
            {s.heads / s.groups, x.head},
@@ -286,19 +287,19 @@ inline std::array<Dimension, 4> query_dimensions(const AttentionShape& s, const 
 inline std::array<Dimension, 3> key_dimensions(const AttentionShape& s, const HeadStrides& x) {
   return {{{s.keys, x.position}, {s.groups, x.group}, {s.sequences, x.sequence}}};
 }
-/// Eight elements can be written at once.
+/// Whether eight elements can be written at once.
 inline bool takes_packs(const Array& x, const HeadStrides& strides) {
   return is_packed({x.data}, {strides.position, strides.sequence, strides.group, strides.head});
 }
 
-/// What the passes are made for, but for where things lie.
+/// Whether the passes support this case, apart from alignment.
 inline bool is_for_hopper(const Device& device, const AttentionShape& s, Type type) {
   return device.architecture() == 90 && type != Type::f32 &&
          (s.dropout == 0 || (s.dim <= 128 && drops_by_counter(s))) && s.scale > 0 && s.keys > 0 &&
          s.queries > 0 && s.value_dim <= 128 && s.dim <= 192 && s.sequences * s.heads < (1 << 24);
 }
 
-/// A box's panels, by one thread.
+/// Loads a box's panels, by one thread.
 template <int COLUMNS, typename... Coordinates>
 __device__ inline void copy_tile(unsigned char* to, int rows, const CUtensorMap* map,
                                  uint64_t* barrier, Coordinates... c) {

@@ -7,9 +7,9 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-/// log_sum in powers of two, and delta, of rows padded to kRowBlock: a row that is not there, or
-/// sees no key, gets infinity, which makes its probabilities zero. A block has 64 queries of a
-/// head; LANES threads have a row. Zeros are written beside that.
+/// log_sum in powers of two, and delta, of rows padded to kRowBlock: a missing row, or one without
+/// visible keys, gets infinity, which makes its probabilities zero. A block has 64 queries of a
+/// head; LANES threads process a row. Also clears the sums.
 template <int LANES>
 __global__ void prepare_kernel(const __grid_constant__ AttentionBackward x, RowNumbers rows,
                                int* zeros, int zero_count) {
@@ -59,7 +59,7 @@ void prepare(Device& device, const AttentionBackward& x, const RowNumbers& rows,
   check_launch("sums of attention's gradients");
 }
 
-/// In one pass, of heads of at most D columns.
+/// The backward pass in one pass, for heads of at most D columns.
 template <typename T, int D, int STAGES, int KEY_STAGES, int SUM_STAGES, int SCORE_STAGES,
           bool DROPS = false>
 void launch_together(Device& device, const AttentionBackward& x) {
@@ -98,7 +98,7 @@ void launch_together(Device& device, const AttentionBackward& x) {
   }
 }
 
-/// In two passes, each of which computes the scores: dropout is not theirs.
+/// The backward pass in two passes, which both compute the scores; without dropout.
 template <typename T>
 void launch_apart(Device& device, const AttentionBackward& x) {
   const AttentionShape& s = x.shape;

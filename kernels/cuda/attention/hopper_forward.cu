@@ -1,6 +1,6 @@
 // The forward pass of attention for Hopper. Source: FlashAttention-3 (Shah et al. 2024), arXiv
-// 2407.08608: the copy engine brings tiles while others multiply; the softmax of one tile runs
-// while the tensor cores multiply the probabilities of the tile before; warpgroups take turns.
+// 2407.08608: TMA loads overlap with products; the softmax of one tile overlaps with the product of
+// the previous tile's probabilities; warpgroups alternate (ping-pong).
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/hopper.cuh"
 
@@ -8,8 +8,8 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-/// D, V: columns of queries and of values, at least their dims. GROUPS: warpgroups that multiply,
-/// of 64 queries each. KEYS: of a tile. DROPS: with dropout.
+/// D, V: columns of queries and values, at least their dims. GROUPS: consumer warpgroups, with 64
+/// queries each. KEYS: keys per tile. DROPS: with dropout.
 template <typename T, int D, int V, int GROUPS, int KEYS, int STAGES, bool DROPS>
 struct Forward {
   static constexpr int kQueries = 64 * GROUPS;
@@ -42,8 +42,8 @@ struct Forward {
                               const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v,
                               const Memory& memory) {
     Barriers& barriers = *memory.barriers;
-    Turn<STAGES> turn;
-    Turn<kQueryStages> query_turn;
+    StageCursor<STAGES> cursor;
+    StageCursor<kQueryStages> query_turn;
     Schedule::Tile next;
     for (int round = 0; schedule.at(round, next); ++round, query_turn.next()) {
       const Work work(s, schedule, next);
@@ -56,14 +56,14 @@ struct Forward {
                      work.of_group, work.group, work.sequence);
       };
       if (work.last_tile <= work.first_tile) copy_queries();
-      for (int tile = work.last_tile - 1; tile >= work.first_tile; --tile, turn.next()) {
-        const int stage = turn.stage;
-        ptx::wait(&barriers.key_free[stage], turn.parity ^ 1);
+      for (int tile = work.last_tile - 1; tile >= work.first_tile; --tile, cursor.next()) {
+        const int stage = cursor.stage;
+        ptx::wait(&barriers.key_free[stage], cursor.parity ^ 1);
         ptx::arrive_and_expect(&barriers.key_full[stage], kKeyBytes);
         copy_tile<D>(memory.keys + stage * kKeyBytes, KEYS, k, &barriers.key_full[stage],
                      tile * KEYS, work.group, work.sequence);
         if (tile == work.last_tile - 1) copy_queries();
-        ptx::wait(&barriers.value_free[stage], turn.parity ^ 1);
+        ptx::wait(&barriers.value_free[stage], cursor.parity ^ 1);
         ptx::arrive_and_expect(&barriers.value_full[stage], kValueBytes);
         copy_tile<V>(memory.values + stage * kValueBytes, KEYS, v, &barriers.value_full[stage],
                      tile * KEYS, work.group, work.sequence);
@@ -71,13 +71,14 @@ struct Forward {
     }
   }
 
-  /// Of a thread's two rows. Powers are of two; `scale` has the factor log2(e).
+  /// The online softmax of a thread's two rows, in powers of two; `scale` includes the factor
+  /// log2(e).
   struct Rows {
     float greatest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 
-    /// Scores become powers; `before` is what earlier sums and outputs are to be multiplied by.
-    /// Two maxima and sums of each row go side by side, as one would wait for itself.
-    __device__ void soften(float (&scores)[KEYS / 2], float scale, float (&before)[2]) {
+    /// Replaces scores by powers; `before` is the factor of earlier sums and outputs. Uses two
+    /// interleaved maxima and sums per row to shorten dependency chains.
+    __device__ void online_softmax(float (&scores)[KEYS / 2], float scale, float (&before)[2]) {
       float most[4] = {greatest[0], greatest[0], greatest[1], greatest[1]}, base[2];
 #pragma unroll
       for (int i = 0; i < KEYS / 2; ++i) most[i % 4] = fmaxf(most[i % 4], scores[i]);
@@ -86,7 +87,7 @@ struct Forward {
         float of_row = fmaxf(most[2 * r], most[2 * r + 1]);
         of_row = fmaxf(of_row, __shfl_xor_sync(0xffffffffU, of_row, 1));
         of_row = fmaxf(of_row, __shfl_xor_sync(0xffffffffU, of_row, 2));
-        // A query that saw no key yet has minus infinity, which nothing can be taken from.
+        // Without visible keys so far the maximum is minus infinity, which must not be subtracted.
         base[r] = of_row == -INFINITY ? 0 : of_row * scale;
         before[r] = power_of_two(greatest[r] * scale - base[r]);
         greatest[r] = of_row;
@@ -104,7 +105,7 @@ struct Forward {
     }
   };
 
-  static __device__ void hide(float (&scores)[KEYS / 2], const Interval (&seen)[2], int key) {
+  static __device__ void apply_mask(float (&scores)[KEYS / 2], const Interval (&seen)[2], int key) {
     const int column = key + 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
     for (int i = 0; i < KEYS / 2; ++i) {
@@ -135,12 +136,12 @@ struct Forward {
     const auto release = [](uint64_t* barrier) {
       if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
     };
-    // Whose turn it is to give products to the tensor cores: the others compute powers meanwhile.
+    // Barriers by which one warpgroup at a time issues products while the others compute powers.
     const int own_turn = 1 + warpgroup, next_turn = 1 + (warpgroup + 1) % GROUPS;
     if (warpgroup == GROUPS - 1) ptx::arrive_some(next_turn, 256);
 
-    Turn<STAGES> keys, values;
-    Turn<kQueryStages> query_turn;
+    StageCursor<STAGES> keys, values;
+    StageCursor<kQueryStages> query_turn;
     float scores[KEYS / 2], outputs[V / 2];
     uint32_t probabilities[KEYS / 4];
     Schedule::Tile next;
@@ -157,7 +158,8 @@ struct Forward {
       for (float& output : outputs) output = 0;
       ptx::wait(&barriers.query_full[query_turn.stage], query_turn.parity);
       int tile = work.last_tile - 1;
-      for (; tile >= work.own_last(s, own_query, bounds); --tile) {  // what others see alone
+      for (; tile >= work.own_last(s, own_query, bounds);
+           --tile) {  // tiles of other warpgroups only
         ptx::wait(&barriers.key_full[keys.stage], keys.parity);
         release(&barriers.key_free[keys.stage]);
         keys.next();
@@ -174,11 +176,11 @@ struct Forward {
                             ptx::further(k, keys.stage * kKeyBytes), KEYS * kPanelRow);
         ptx::end_products();
         ptx::wait_products<0>();
-        ptx::settle(scores);
+        ptx::fence_results(scores);
         release(&barriers.key_free[keys.stage]);
         keys.next();
-        if (!bounds.all_see(tile * KEYS, KEYS)) hide(scores, seen, tile * KEYS);
-        rows.soften(scores, scale, before);
+        if (!bounds.all_see(tile * KEYS, KEYS)) apply_mask(scores, seen, tile * KEYS);
+        rows.online_softmax(scores, scale, before);
         if constexpr (DROPS) drop(s, work, work.query + own, tile * KEYS, scores);
         pack<T>(scores, probabilities);
         for (--tile; tile >= work.first_tile; --tile) {
@@ -194,20 +196,20 @@ struct Forward {
           ptx::end_products();
           ptx::arrive_some(next_turn, 256);
           ptx::wait_products<1>();
-          ptx::settle(scores);
+          ptx::fence_results(scores);
           release(&barriers.key_free[keys.stage]);
           keys.next();
-          if (!bounds.all_see(tile * KEYS, KEYS)) hide(scores, seen, tile * KEYS);
-          rows.soften(scores, scale, before);
+          if (!bounds.all_see(tile * KEYS, KEYS)) apply_mask(scores, seen, tile * KEYS);
+          rows.online_softmax(scores, scale, before);
           if constexpr (DROPS) drop(s, work, work.query + own, tile * KEYS, scores);
           ptx::wait_products<0>();
-          ptx::settle(outputs);
-          ptx::settle(probabilities);
+          ptx::fence_results(outputs);
+          ptx::fence_results(probabilities);
           release(&barriers.value_free[values.stage]);
           values.next();
           pack<T>(scores, probabilities);
-          // Greatest scores seldom change after the first tiles. Of wide heads, whose products take
-          // longer than their powers, asking costs more than it saves.
+          // Maxima rarely change after the first tiles. For wide heads, whose products take longer
+          // than their powers, the check costs more than it saves.
           if (V > 64 || __any_sync(0xffffffffU, before[0] != 1 || before[1] != 1)) {
 #pragma unroll
             for (int i = 0; i < V / 2; ++i) outputs[i] *= before[i % 4 / 2];
@@ -219,8 +221,8 @@ struct Forward {
         multiply_columns<T>(outputs, probabilities, ptx::further(v, values.stage * kValueBytes));
         ptx::end_products();
         ptx::wait_products<0>();
-        ptx::settle(outputs);
-        ptx::settle(probabilities);
+        ptx::fence_results(outputs);
+        ptx::fence_results(probabilities);
         release(&barriers.value_free[values.stage]);
         values.next();
       } else {
@@ -240,7 +242,7 @@ struct Forward {
       float sum = rows.sum[r];
       sum += __shfl_xor_sync(0xffffffffU, sum, 1);
       sum += __shfl_xor_sync(0xffffffffU, sum, 2);
-      divisor[r] = sum == 0 ? 1 : kept / sum;  // a sum that is no number stays visible
+      divisor[r] = sum == 0 ? 1 : kept / sum;  // a NaN sum stays visible
       const int query = work.query + own + 8 * r;
       if (x.log_sum && threadIdx.x % 4 == 0 && query >= 0 && query < s.queries) {
         x.log_sum[(int64_t{work.sequence} * s.heads + work.head) * s.queries + query] =
@@ -287,7 +289,7 @@ void launch(Device& device, const AttentionForward& x) {
   const AttentionShape& s = x.shape;
   Schedule plan = schedule(device, s.queries, F::kQueries, s.sequences * s.heads,
                            2 * s.keys * (s.dim + s.value_dim) * s.groups / s.heads);
-  // The tile that is not full is a head's first one, whose queries see the fewest keys.
+  // The partial tile is a head's first one, whose queries see the fewest keys.
   plan.before = plan.tiles * F::kQueries - static_cast<int>(s.queries);
   const auto q = tensor_map(x.q, s.dim, query_dimensions(s, x.q_strides), F::kQueries);
   const auto k = tensor_map(x.k, s.dim, key_dimensions(s, x.k_strides), KEYS);

@@ -1,4 +1,4 @@
-// Which queries a block of keys meets.
+// Which queries a block of keys processes.
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"
@@ -7,7 +7,7 @@
 
 namespace ferry::kernels::cuda {
 
-/// A block of keys of a group, and the tiles of queries that see any of them.
+/// A block of keys of a group, and the tiles of queries that attend to any of them.
 template <int KEYS, int QUERIES>
 struct KeyWork {
   int sequence, group, key, first_tile, last_tile;  // tiles of queries, [first, last)
@@ -23,8 +23,8 @@ struct KeyWork {
     last_tile = (end + QUERIES - 1) / QUERIES;
   }
   __device__ int tiles() const { return max(last_tile - first_tile, 0); }
-  /// How many queries, from the first one on, have a document and a window that begin at this key
-  /// or before: both rise with the query.
+  /// The number of queries, from the first one on, whose document and window start at or before
+  /// this key: both starts rise with the query.
   __device__ int seeing(const AttentionShape& s, int number) const {
     auto high = static_cast<int>(s.queries);
     if (!s.document_begin && s.window == 0) return high;
@@ -41,10 +41,10 @@ struct KeyWork {
   }
 };
 
-// What both backward passes for Hopper know of a query's row.
+// Per-query numbers of the backward passes for Hopper.
 
-/// [sequence, head, padded query]: log_sum in powers of two, and delta. In pairs: two of the one
-/// before two of the other.
+/// [sequence, head, padded query]: log_sum in powers of two, and delta; `in_pairs` interleaves two
+/// of each.
 struct RowNumbers {
   float *log_sum, *delta;
   int64_t padded;

@@ -1,20 +1,21 @@
-// Gradients of keys and values for Hopper: a block takes 64 keys a warpgroup and goes over the
-// queries that see them, of all heads of the keys' group by rising head. Scores are computed
-// turned, [key, query], so that they are the left factors of both gradients from registers.
+// Gradients of keys and values for Hopper: a block has 64 keys per warpgroup and iterates over the
+// queries that attend to them, of all heads of the keys' group in ascending order. Scores are
+// computed transposed, [key, query], so that they are the left factors of both gradients in
+// registers.
 #pragma once
 
 #include "kernels/cuda/attention/hopper_key_work.cuh"
 
 namespace ferry::kernels::cuda {
 
-/// D, V: columns of keys and of values, at least their dims. QUERIES: of a tile.
+/// D, V: columns of keys and values, at least their dims. QUERIES: queries per tile.
 template <typename T, int D, int V, int QUERIES, int STAGES>
 struct KeyGradients {
   static constexpr int kGroups = 2, kKeys = 64 * kGroups, kThreads = 128 * (kGroups + 1);
   static constexpr int kKeyBytes = tile_bytes(kKeys, D), kValueBytes = tile_bytes(kKeys, V);
   static constexpr int kQueryBytes = tile_bytes(QUERIES, D);
   static constexpr int kOutputBytes = tile_bytes(QUERIES, V);
-  static constexpr int kRowBytes = QUERIES * 4;  // of log_sum, of delta
+  static constexpr int kRowBytes = QUERIES * 4;  // of log_sum, and of delta
   static constexpr int kStageBytes = kQueryBytes + kOutputBytes;
   static constexpr int kBytes =
       kKeyBytes + kValueBytes + STAGES * (kStageBytes + 2 * kRowBytes) + 256;
@@ -45,7 +46,7 @@ struct KeyGradients {
                               const RowNumbers& numbers, const Memory& memory) {
     Barriers& barriers = *memory.barriers;
     const auto per_group = static_cast<int>(s.heads / s.groups);
-    Turn<STAGES> turn;
+    StageCursor<STAGES> cursor;
     int key_parity = 1;  // free at first
     Schedule::Tile next;
     for (int round = 0; schedule.at(round, next); ++round) {
@@ -60,10 +61,10 @@ struct KeyGradients {
       for (int head = 0; head < per_group; ++head) {
         const int64_t row =
             (int64_t{work.sequence} * s.heads + work.group * per_group + head) * numbers.padded;
-        for (int tile = work.first_tile; tile < work.last_tile; ++tile, turn.next()) {
-          const int stage = turn.stage, query = tile * QUERIES;
+        for (int tile = work.first_tile; tile < work.last_tile; ++tile, cursor.next()) {
+          const int stage = cursor.stage, query = tile * QUERIES;
           uint64_t* const full = &barriers.full[stage];
-          ptx::wait(&barriers.free[stage], turn.parity ^ 1);
+          ptx::wait(&barriers.free[stage], cursor.parity ^ 1);
           ptx::arrive_and_expect(full, kStageBytes + 2 * kRowBytes);
           copy_tile<D>(memory.queries + stage * kQueryBytes, QUERIES, &maps.q, full, query, head,
                        work.group, work.sequence);
@@ -97,7 +98,7 @@ struct KeyGradients {
       if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
     };
 
-    Turn<STAGES> turn;
+    StageCursor<STAGES> cursor;
     int key_parity = 0;
     float scores[QUERIES / 2], gradients[QUERIES / 2], dkeys[D / 2], dvalues[V / 2];
     uint32_t probabilities[QUERIES / 4], dscores[QUERIES / 4];
@@ -112,15 +113,15 @@ struct KeyGradients {
       for (float& each : dkeys) each = 0;
 #pragma unroll
       for (float& each : dvalues) each = 0;
-      // Scores and gradients of probabilities of a tile, as two groups of products.
+      // Starts the products of a tile's scores and gradients of probabilities, as two groups.
       const auto begin_tile = [&] {
-        ptx::wait(&barriers.full[turn.stage], turn.parity);
+        ptx::wait(&barriers.full[cursor.stage], cursor.parity);
         ptx::begin_products();
-        multiply_rows<T, D>(scores, k, kKeys * kPanelRow, ptx::further(q, turn.stage * kQueryBytes),
-                            QUERIES * kPanelRow);
+        multiply_rows<T, D>(scores, k, kKeys * kPanelRow,
+                            ptx::further(q, cursor.stage * kQueryBytes), QUERIES * kPanelRow);
         ptx::end_products();
         multiply_rows<T, V>(gradients, v, kKeys * kPanelRow,
-                            ptx::further(o, turn.stage * kOutputBytes), QUERIES * kPanelRow);
+                            ptx::further(o, cursor.stage * kOutputBytes), QUERIES * kPanelRow);
         ptx::end_products();
       };
       ptx::wait(&barriers.key_full, key_parity);
@@ -128,8 +129,8 @@ struct KeyGradients {
       const int count = tiles * per_group;
       int tile = work.first_tile;
       const auto end_tile = [&] {
-        release(&barriers.free[turn.stage]);
-        turn.next();
+        release(&barriers.free[cursor.stage]);
+        cursor.next();
         if (++tile == work.last_tile) {  // the next head's
           tile = work.first_tile;
         }
@@ -137,15 +138,15 @@ struct KeyGradients {
       for (int i = 0; i < count; ++i) {
         const int query = tile * QUERIES;
         if (query >= see_until || last_key(s, query + QUERIES - 1) <= first_of_group) {
-          ptx::wait(&barriers.full[turn.stage], turn.parity);  // what the others see alone
+          ptx::wait(&barriers.full[cursor.stage], cursor.parity);  // tiles of the others only
           end_tile();
           continue;
         }
         begin_tile();
-        const float* const log_sum = memory.log_sum + turn.stage * QUERIES + own_column;
-        const float* const delta = memory.delta + turn.stage * QUERIES + own_column;
+        const float* const log_sum = memory.log_sum + cursor.stage * QUERIES + own_column;
+        const float* const delta = memory.delta + cursor.stage * QUERIES + own_column;
         ptx::wait_products<1>();
-        ptx::settle(scores);
+        ptx::fence_results(scores);
 #pragma unroll
         for (int j = 0; j < QUERIES / 8; ++j) {
           const float2 sums = *reinterpret_cast<const float2*>(log_sum + 8 * j);
@@ -157,14 +158,14 @@ struct KeyGradients {
         }
         const bool all_see =
             query + QUERIES <= all_see_until && last_key(s, query) >= first_of_group + 64;
-        if (!all_see) hide(s, work, scores, key, query + own_column);
+        if (!all_see) apply_mask(s, work, scores, key, query + own_column);
         pack<T>(scores, probabilities);
         ptx::begin_products();
         multiply_columns<T>(dvalues, probabilities,
-                            ptx::further(o_across, turn.stage * kOutputBytes));
+                            ptx::further(o_across, cursor.stage * kOutputBytes));
         ptx::end_products();
         ptx::wait_products<1>();
-        ptx::settle(gradients);
+        ptx::fence_results(gradients);
 #pragma unroll
         for (int j = 0; j < QUERIES / 8; ++j) {
           const float2 deltas = *reinterpret_cast<const float2*>(delta + 8 * j);
@@ -177,13 +178,13 @@ struct KeyGradients {
         }
         pack<T>(gradients, dscores);
         ptx::begin_products();
-        multiply_columns<T>(dkeys, dscores, ptx::further(q_across, turn.stage * kQueryBytes));
+        multiply_columns<T>(dkeys, dscores, ptx::further(q_across, cursor.stage * kQueryBytes));
         ptx::end_products();
         ptx::wait_products<0>();
-        ptx::settle(probabilities);
-        ptx::settle(dscores);
-        ptx::settle(dkeys);
-        ptx::settle(dvalues);
+        ptx::fence_results(probabilities);
+        ptx::fence_results(dscores);
+        ptx::fence_results(dkeys);
+        ptx::fence_results(dvalues);
         end_tile();
       }
       release(&barriers.key_free);
@@ -198,8 +199,8 @@ struct KeyGradients {
     }
   }
 
-  static __device__ void hide(const AttentionShape& s, const Work& work,
-                              float (&scores)[QUERIES / 2], int key, int query) {
+  static __device__ void apply_mask(const AttentionShape& s, const Work& work,
+                                    float (&scores)[QUERIES / 2], int key, int query) {
 #pragma unroll
     for (int j = 0; j < QUERIES / 8; ++j) {
 #pragma unroll

@@ -1,19 +1,18 @@
-// All gradients for Hopper in one pass: a block takes 64 keys a warpgroup and goes over the queries
-// that see them, of all heads of the keys' group, or of a part of them (hopper_one_pass_tiles.cuh), by
-// rising head. Scores are computed turned, [key, query], so that they are the left factors of the
-// keys' and values' gradients from registers. The queries' gradients need the scores of all keys of
-// the block: these go through shared memory, and the products of the blocks are added up in global
-// memory (hopper_sums.cuh).
-//
-// While a warpgroup computes powers, the tensor cores multiply what it gave them before: each group
-// of products is waited for as late as its registers allow.
+// All gradients for Hopper in one pass: a block has 64 keys per warpgroup and iterates over the
+// queries that attend to them, of all heads of the keys' group, or of a part of them
+// (hopper_one_pass_tiles.cuh), in ascending order. Scores are computed transposed, [key, query], so
+// that they are the left factors of the keys' and values' gradients in registers. The queries'
+// gradients need the scores of all keys of the block: these go through shared memory, and the
+// blocks' products are summed in global memory (hopper_sums.cuh). While a warpgroup computes
+// powers, the tensor cores process its previous products: each group of products is waited for as
+// late as registers allow.
 #pragma once
 
 #include "kernels/cuda/attention/hopper_one_pass_tiles.cuh"
 
 namespace ferry::kernels::cuda {
 
-/// What warpgroups multiply of the tiles of Tiles. DROPS: with dropout.
+/// The consumers' part of Tiles. DROPS: with dropout.
 template <typename T, int D, int V, typename Tiles, bool DROPS>
 struct OnePass : Tiles {
   using Barriers = typename Tiles::Barriers;
@@ -22,20 +21,20 @@ struct OnePass : Tiles {
   using Tiles::kColumns, Tiles::kKeyBytes, Tiles::kKeys, Tiles::kOutputBytes, Tiles::kQueries,
       Tiles::kQueryBytes, Tiles::kScoreBytes, Tiles::kValueBytes;
 
-  // The threads that copy and add spill with fewer than 40, but wide heads leave them no more.
+  // The threads that copy and add spill with fewer than 40 registers, but wide heads leave no more.
   static constexpr int kCopyRegisters = D <= 64 ? 40 : 24, kRegisters = D <= 64 ? 232 : 240;
 
   static __device__ void release(uint64_t* barrier) {
     if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
   }
-  /// What all threads of the warp wrote is there for the tensor cores or the copy engine.
+  /// Makes the writes of all threads of the warp visible to tensor cores and TMA.
   static __device__ void publish(uint64_t* barrier) {
     ptx::fence_shared();
     __syncwarp();
     release(barrier);
   }
 
-  /// The warp's first thread's: the compiler knows then that all threads have the same.
+  /// Broadcasts the first thread's value, so that the compiler knows that it is uniform.
   static __device__ int uniform(int number) { return __shfl_sync(0xffffffffU, number, 0); }
 
   static __device__ void multiply(const AttentionBackward& x, const QuerySums& sums,
@@ -56,16 +55,16 @@ struct OnePass : Tiles {
     const uint64_t q_across = ptx::describe(memory.queries, kQueries * kPanelRow);
     const uint64_t o_across = ptx::describe(memory.doutputs, kQueries * kPanelRow);
     const uint64_t all_scores = ptx::describe(memory.scores);
-    // Where the thread's row of a turned matrix goes in the warpgroup's panel of scores.
+    // The offset of the thread's row of a transposed matrix in the warpgroup's panel of scores.
     unsigned char* const own_scores = memory.scores + warpgroup * kQueries * kPanelRow +
                                       (lane / 16 * 8 + lane % 8) * kPanelRow +
                                       ((warp_row / 8 + lane / 8 % 2) ^ lane % 8) * 16;
     const auto per_group = static_cast<int>(s.heads / s.groups);
 
-    Turn<Tiles::kKeyStages> keys;
-    Turn<Tiles::kStages> turn;
-    Turn<Tiles::kScoreStages> score_turn, sum_scores;
-    Turn<Tiles::kSumStages> sum_turn;
+    StageCursor<Tiles::kKeyStages> keys;
+    StageCursor<Tiles::kStages> cursor;
+    StageCursor<Tiles::kScoreStages> score_turn, sum_scores;
+    StageCursor<Tiles::kSumStages> sum_turn;
     float scores[kQueries / 2], gradients[kQueries / 2], dkeys[D / 2], dvalues[V / 2];
     float dqueries[kColumns / 2];
     uint32_t probabilities[kQueries / 4], dscores[kQueries / 4];
@@ -84,20 +83,20 @@ struct OnePass : Tiles {
 #pragma unroll
       for (float& each : dvalues) each = 0;
       Kept kept(s, work.sequence, work.group * per_group + work.first_head);
-      // Scores and gradients of probabilities of a tile, as two groups of products.
+      // Starts the products of a tile's scores and gradients of probabilities, as two groups.
       const auto begin_tile = [&] {
-        ptx::wait(&barriers.full[turn.stage], turn.parity);
+        ptx::wait(&barriers.full[cursor.stage], cursor.parity);
         ptx::begin_products();
-        multiply_rows<T, D>(scores, k, kKeys * kPanelRow, ptx::further(q, turn.stage * kQueryBytes),
-                            kQueries * kPanelRow);
+        multiply_rows<T, D>(scores, k, kKeys * kPanelRow,
+                            ptx::further(q, cursor.stage * kQueryBytes), kQueries * kPanelRow);
         ptx::end_products();
         ptx::begin_products();
         multiply_rows<T, V>(gradients, v, kKeys * kPanelRow,
-                            ptx::further(o, turn.stage * kOutputBytes), kQueries * kPanelRow);
+                            ptx::further(o, cursor.stage * kOutputBytes), kQueries * kPanelRow);
         ptx::end_products();
       };
-      // The queries' gradients of the tile before: by now the other warpgroup has its scores, too,
-      // so that both may be at different places of a tile, one at powers, the other at products.
+      // The queries' gradients of the previous tile: by now the other warpgroup has its scores,
+      // too, so that the two can be at different stages, one computing powers, the other products.
       const auto begin_queries = [&] {
         ptx::wait(&barriers.scores_full[sum_scores.stage], sum_scores.parity);
         ptx::begin_products();
@@ -111,7 +110,7 @@ struct OnePass : Tiles {
         ptx::end_products();
       };
       const auto end_queries = [&] {
-        ptx::settle(dqueries);
+        ptx::fence_results(dqueries);
         release(&barriers.scores_free[sum_scores.stage]);
         sum_scores.next();
         ptx::wait(&barriers.sum_free[warpgroup][sum_turn.stage], sum_turn.parity ^ 1);
@@ -125,9 +124,9 @@ struct OnePass : Tiles {
       const auto step = [&]<bool IS_FIRST>(std::bool_constant<IS_FIRST>) {
         const int query = tile * kQueries;
         begin_tile();
-        const float* const rows = memory.rows + turn.stage * 2 * kQueries + 2 * own_column;
+        const float* const rows = memory.rows + cursor.stage * 2 * kQueries + 2 * own_column;
         ptx::wait_products<1>();
-        ptx::settle(scores);
+        ptx::fence_results(scores);
 #pragma unroll
         for (int j = 0; j < kQueries / 8; ++j) {
           const float2 log_sum = *reinterpret_cast<const float2*>(rows + 16 * j);
@@ -139,7 +138,7 @@ struct OnePass : Tiles {
         }
         const bool all_see =
             query + kQueries <= all_see_until && last_key(s, query) >= first_of_group + 64;
-        if (!all_see) hide(s, work, scores, key, query + own_column);
+        if (!all_see) apply_mask(s, work, scores, key, query + own_column);
         if constexpr (DROPS) {
           mark_dropped_turned(kept, query + own_column, key - lane / 4, scores);
 #pragma unroll
@@ -151,10 +150,10 @@ struct OnePass : Tiles {
         }
         ptx::begin_products();
         multiply_columns<T>(dvalues, probabilities,
-                            ptx::further(o_across, turn.stage * kOutputBytes));
+                            ptx::further(o_across, cursor.stage * kOutputBytes));
         ptx::end_products();
         ptx::wait_products<1>();
-        ptx::settle(gradients);
+        ptx::fence_results(gradients);
 #pragma unroll
         for (int j = 0; j < kQueries / 8; ++j) {
           const float2 deltas = *reinterpret_cast<const float2*>(rows + 16 * j + 2);
@@ -178,17 +177,17 @@ struct OnePass : Tiles {
         score_turn.next();
         const auto begin_keys = [&] {
           ptx::begin_products();
-          multiply_columns<T>(dkeys, dscores, ptx::further(q_across, turn.stage * kQueryBytes));
+          multiply_columns<T>(dkeys, dscores, ptx::further(q_across, cursor.stage * kQueryBytes));
           ptx::end_products();
         };
         const auto end_keys = [&] {
-          ptx::settle(dscores);
-          ptx::settle(dkeys);
-          release(&barriers.free[turn.stage]);
+          ptx::fence_results(dscores);
+          ptx::fence_results(dkeys);
+          release(&barriers.free[cursor.stage]);
         };
         const auto end_values = [&] {
-          ptx::settle(probabilities);
-          ptx::settle(dvalues);
+          ptx::fence_results(probabilities);
+          ptx::fence_results(dvalues);
         };
         ptx::wait_products<0>();
         end_values();
@@ -200,7 +199,7 @@ struct OnePass : Tiles {
         }
         ptx::wait_products<0>();
         end_keys();
-        turn.next();
+        cursor.next();
         if (++tile == work.last_tile) {  // the next head's
           tile = work.first_tile;
           kept.rows += kept.width;
@@ -232,9 +231,9 @@ struct OnePass : Tiles {
     write_all_gradients<D>(x, sums);
   }
 
-  /// Where keys are hidden by order alone, that is known without asking each query.
-  static __device__ void hide(const AttentionShape& s, const Work& work,
-                              float (&scores)[kQueries / 2], int key, int query) {
+  /// For a purely causal mask no per-query checks are needed.
+  static __device__ void apply_mask(const AttentionShape& s, const Work& work,
+                                    float (&scores)[kQueries / 2], int key, int query) {
     const bool is_plain = !s.document_begin && s.window == 0 && key + 8 < s.keys;
     const auto later = static_cast<int>(s.key_begin - s.query_begin);
 #pragma unroll

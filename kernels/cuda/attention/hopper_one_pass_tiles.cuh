@@ -1,5 +1,4 @@
-// Who brings tiles to the blocks of the backward pass in one pass, and who takes their products
-// away.
+// Producer and reducer of the one-pass backward pass: loading tiles and storing products.
 #pragma once
 
 #include "kernels/cuda/attention/hopper_key_work.cuh"
@@ -7,23 +6,23 @@
 
 namespace ferry::kernels::cuda {
 
-// How the backward pass in one pass deals out its work, and gradients of keys and values by parts
-// of a group's heads.
+// Work distribution of the one-pass backward pass, and gradients of keys and values by parts of a
+// group's heads.
 //
-// A block of keys goes over the queries that see it and adds to their gradients behind the block of
-// the keys that follow (hopper_sums.cuh). What several blocks add to should still be in the cache
-// when the next one comes. It is where they begin one after another: those of later keys, which
-// meet fewer queries, come to a group's next head first, and the further ahead the more heads a
-// block goes over. Large groups are therefore dealt out in parts, whose gradients, in fp32, are
-// added up by rising part afterwards. Smaller blocks leave less to wait for at the end, too.
+// A block of keys iterates over the queries that attend to it and adds to their gradients after the
+// block of the following keys (hopper_sums.cuh). Sums should still be in the cache when the next
+// block adds to them. They are if blocks start one after another: blocks of later keys, which have
+// fewer queries, reach a group's next head first, and get further ahead the more heads a block
+// processes. Large groups are therefore split into parts, whose fp32 gradients are added in
+// ascending order afterwards. Smaller blocks also reduce the wait at the end.
 
 struct KeyParts {
-  /// [sequence, group, part, block of keys, warpgroup], each in the order of the threads that
-  /// write; none where there is one part.
+  /// [sequence, group, part, block of keys, warpgroup], each in the order of the writing threads;
+  /// null if there is one part.
   float *keys, *values;
   int count;  // of a group
-  /// Parts whose blocks are dealt out by turns: those of a head begin a little apart. A set has as
-  /// many blocks as run at once.
+  /// Parts whose blocks are assigned alternately, so that those of a head start slightly apart. A
+  /// set has as many blocks as run at once.
   int set;
 
   __device__ int rows(const AttentionShape& s) const {
@@ -31,8 +30,7 @@ struct KeyParts {
   }
 };
 
-/// A block has 64 keys of a group; blockIdx.y says whether their gradients or those of their
-/// values.
+/// A block has 64 keys of a group; blockIdx.y selects key or value gradients.
 template <int D>
 __global__ void __launch_bounds__(kThreads)
     add_parts_kernel(const __grid_constant__ AttentionBackward x, KeyParts parts, int tiles) {
@@ -77,8 +75,8 @@ void add_parts(Device& device, const AttentionBackward& x, const KeyParts& parts
 }
 
 /// D, V: columns of keys and of values, at least their dims. STAGES: of queries; KEY_STAGES: of
-/// keys; SUM_STAGES: of products that are to be added to the queries' gradients; SCORE_STAGES: of
-/// gradients of scores.
+/// keys; SUM_STAGES: of products to add to the queries' gradients; SCORE_STAGES: of score
+/// gradients.
 template <int D, int V, int STAGES, int KEY_STAGES, int SUM_STAGES, int SCORE_STAGES>
 struct OnePassTiles {
   static constexpr int kGroups = 2, kKeys = kSumKeys, kThreads = 128 * (kGroups + 1);
@@ -123,10 +121,10 @@ struct OnePassTiles {
     }
   };
 
-  /// A block of keys, and the heads of its group whose queries it meets, [first_head, last_head).
+  /// A block of keys, and the heads of its group that it processes, [first_head, last_head).
   struct Work : KeyWork<kKeys, kQueries> {
     int first_head, last_head;
-    int place;  // of its gradients among those of all parts (KeyParts)
+    int place;  // index of its gradients among those of all parts (KeyParts)
 
     __device__ Work(const AttentionShape& s, int parts, int row, int block, int blocks)
         : KeyWork<kKeys, kQueries>(s, row / parts, block), place(row * blocks + block) {
@@ -135,14 +133,14 @@ struct OnePassTiles {
       last_head = first_head + heads;
     }
     __device__ int heads() const { return last_head - first_head; }
-    /// Of a head of its group, among all sequences' heads.
+    /// The index of a head of its group among all sequences' heads.
     __device__ int row_of(const AttentionShape& s, int head) const {
       const auto heads = static_cast<int>(s.heads), groups = static_cast<int>(s.groups);
       return this->sequence * heads + this->group * (heads / groups) + head;
     }
   };
 
-  /// Items are dealt out set by set, the last keys first: each query's last keys add first.
+  /// Items are assigned set by set, the last keys first: each query's last keys add first.
   static __device__ Work work_of(const AttentionShape& s, const KeyParts& parts, int item) {
     const int blocks = (static_cast<int>(s.keys) + kKeys - 1) / kKeys;
     const int of_set = parts.set * blocks, first = item / of_set * parts.set;
@@ -154,8 +152,8 @@ struct OnePassTiles {
                               const QuerySums& sums, const KeyParts& parts, int items,
                               const Memory& memory) {
     Barriers& barriers = *memory.barriers;
-    Turn<STAGES> turn;
-    Turn<KEY_STAGES> keys;
+    StageCursor<STAGES> cursor;
+    StageCursor<KEY_STAGES> keys;
     int item = atomicAdd(sums.next_item, 1);
     for (;; keys.next()) {
       uint64_t* const key_full = &barriers.key_full[keys.stage];
@@ -170,10 +168,10 @@ struct OnePassTiles {
                    work.group, work.sequence);
       for (int head = work.first_head; head < work.last_head; ++head) {
         const int64_t row = int64_t{work.row_of(s, head)} * numbers.padded;
-        for (int tile = work.first_tile; tile < work.last_tile; ++tile, turn.next()) {
-          const int stage = turn.stage, query = tile * kQueries;
+        for (int tile = work.first_tile; tile < work.last_tile; ++tile, cursor.next()) {
+          const int stage = cursor.stage, query = tile * kQueries;
           uint64_t* const full = &barriers.full[stage];
-          ptx::wait(&barriers.free[stage], turn.parity ^ 1);
+          ptx::wait(&barriers.free[stage], cursor.parity ^ 1);
           ptx::arrive_and_expect(full, kStageBytes + kRowBytes);
           copy_tile<D>(memory.queries + stage * kQueryBytes, kQueries, &maps.q, full, query, head,
                        work.group, work.sequence);
@@ -183,7 +181,7 @@ struct OnePassTiles {
                           kRowBytes, full);
         }
       }
-      // Not before: who took an item early would keep others waiting for its sums.
+      // Not earlier: a block that took an item early would delay others that wait for its sums.
       item = atomicAdd(sums.next_item, 1);
     }
   }
@@ -192,8 +190,8 @@ struct OnePassTiles {
   static __device__ void add(const AttentionShape& s, const QuerySums& sums, const KeyParts& parts,
                              int warpgroup, const Memory& memory) {
     Barriers& barriers = *memory.barriers;
-    Turn<KEY_STAGES> keys;
-    Turn<SUM_STAGES> turn;
+    StageCursor<KEY_STAGES> keys;
+    StageCursor<SUM_STAGES> cursor;
     Adder adder;
     for (;; keys.next()) {
       ptx::wait(&barriers.key_full[keys.stage], keys.parity);
@@ -203,13 +201,13 @@ struct OnePassTiles {
       const Work work = work_of(s, parts, item);
       for (int head = work.first_head; head < work.last_head; ++head) {
         const int row = work.row_of(s, head) * sums.tiles;
-        for (int tile = work.first_tile; tile < work.last_tile; ++tile, turn.next()) {
+        for (int tile = work.first_tile; tile < work.last_tile; ++tile, cursor.next()) {
           const SeenBlocks seen(s, work.sequence, tile);
           const int at = 2 * (row + tile) + warpgroup;
-          adder.add(sums.sums + int64_t{at} * kHalf, memory.half(turn.stage, warpgroup), kHalf * 4,
-                    sums.turns + at, seen.last - work.key / kKeys,
-                    &barriers.sum_full[warpgroup][turn.stage], turn.parity,
-                    &barriers.sum_free[warpgroup][turn.stage]);
+          adder.add(sums.sums + int64_t{at} * kHalf, memory.half(cursor.stage, warpgroup),
+                    kHalf * 4, sums.turns + at, seen.last - work.key / kKeys,
+                    &barriers.sum_full[warpgroup][cursor.stage], cursor.parity,
+                    &barriers.sum_free[warpgroup][cursor.stage]);
         }
       }
       adder.finish();

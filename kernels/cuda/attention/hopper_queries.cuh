@@ -1,11 +1,12 @@
-// Gradients of queries for Hopper: a block takes 64 queries a warpgroup and goes over their keys.
+// Gradients of queries for Hopper: a block has 64 queries per warpgroup and iterates over their
+// keys.
 #pragma once
 
 #include "kernels/cuda/attention/hopper_key_work.cuh"
 
 namespace ferry::kernels::cuda {
 
-/// D, V: columns of queries and of values, at least their dims. KEYS: of a tile.
+/// D, V: columns of queries and values, at least their dims. KEYS: keys per tile.
 template <typename T, int D, int V, int KEYS, int STAGES>
 struct QueryGradients {
   static constexpr int kGroups = 2, kQueries = 64 * kGroups, kThreads = 128 * (kGroups + 1);
@@ -38,7 +39,7 @@ struct QueryGradients {
   static __device__ void copy(const AttentionShape& s, const Schedule& schedule, const Maps& maps,
                               const Memory& memory) {
     Barriers& barriers = *memory.barriers;
-    Turn<STAGES> turn;
+    StageCursor<STAGES> cursor;
     int query_parity = 1;  // free at first
     Schedule::Tile next;
     for (int round = 0; schedule.at(round, next); ++round) {
@@ -50,13 +51,13 @@ struct QueryGradients {
                    work.of_group, work.group, work.sequence);
       copy_tile<V>(memory.doutputs, kQueries, &maps.doutput, &barriers.query_full, work.query,
                    work.of_group, work.group, work.sequence);
-      for (int tile = work.last_tile - 1; tile >= work.first_tile; --tile, turn.next()) {
-        const int stage = turn.stage;
-        ptx::wait(&barriers.key_free[stage], turn.parity ^ 1);
+      for (int tile = work.last_tile - 1; tile >= work.first_tile; --tile, cursor.next()) {
+        const int stage = cursor.stage;
+        ptx::wait(&barriers.key_free[stage], cursor.parity ^ 1);
         ptx::arrive_and_expect(&barriers.key_full[stage], kKeyBytes);
         copy_tile<D>(memory.keys + stage * kKeyBytes, KEYS, &maps.k, &barriers.key_full[stage],
                      tile * KEYS, work.group, work.sequence);
-        ptx::wait(&barriers.value_free[stage], turn.parity ^ 1);
+        ptx::wait(&barriers.value_free[stage], cursor.parity ^ 1);
         ptx::arrive_and_expect(&barriers.value_full[stage], kValueBytes);
         copy_tile<V>(memory.values + stage * kValueBytes, KEYS, &maps.v,
                      &barriers.value_full[stage], tile * KEYS, work.group, work.sequence);
@@ -80,7 +81,7 @@ struct QueryGradients {
       if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
     };
 
-    Turn<STAGES> turn;
+    StageCursor<STAGES> cursor;
     int query_parity = 0;
     float scores[KEYS / 2], gradients[KEYS / 2], dqueries[D / 2];
     uint32_t dscores[KEYS / 4];
@@ -101,36 +102,37 @@ struct QueryGradients {
       }
 #pragma unroll
       for (float& each : dqueries) each = 0;
-      // Scores and gradients of probabilities of a tile, as two groups of products.
+      // Starts the products of a tile's scores and gradients of probabilities, as two groups.
       const auto begin_tile = [&] {
-        ptx::wait(&barriers.key_full[turn.stage], turn.parity);
+        ptx::wait(&barriers.key_full[cursor.stage], cursor.parity);
         ptx::begin_products();
         multiply_rows<T, D>(scores, q, kQueries * kPanelRow,
-                            ptx::further(k, turn.stage * kKeyBytes), KEYS * kPanelRow);
+                            ptx::further(k, cursor.stage * kKeyBytes), KEYS * kPanelRow);
         ptx::end_products();
-        ptx::wait(&barriers.value_full[turn.stage], turn.parity);
+        ptx::wait(&barriers.value_full[cursor.stage], cursor.parity);
         ptx::begin_products();
         multiply_rows<T, V>(gradients, o, kQueries * kPanelRow,
-                            ptx::further(v, turn.stage * kValueBytes), KEYS * kPanelRow);
+                            ptx::further(v, cursor.stage * kValueBytes), KEYS * kPanelRow);
         ptx::end_products();
       };
       ptx::wait(&barriers.query_full, query_parity);
       query_parity ^= 1;
       int tile = work.last_tile - 1, stage_before = -1;
-      for (; tile >= work.own_last(s, own_query, bounds); --tile) {  // what others see alone
-        ptx::wait(&barriers.key_full[turn.stage], turn.parity);
-        release(&barriers.key_free[turn.stage]);
-        ptx::wait(&barriers.value_full[turn.stage], turn.parity);
-        release(&barriers.value_free[turn.stage]);
-        turn.next();
+      for (; tile >= work.own_last(s, own_query, bounds);
+           --tile) {  // tiles of other warpgroups only
+        ptx::wait(&barriers.key_full[cursor.stage], cursor.parity);
+        release(&barriers.key_free[cursor.stage]);
+        ptx::wait(&barriers.value_full[cursor.stage], cursor.parity);
+        release(&barriers.value_free[cursor.stage]);
+        cursor.next();
       }
       for (; tile >= work.first_tile; --tile) {
         begin_tile();
         ptx::wait_products<1>();
-        ptx::settle(scores);
-        ptx::settle(dscores);
+        ptx::fence_results(scores);
+        ptx::fence_results(dscores);
         if (stage_before >= 0) release(&barriers.key_free[stage_before]);
-        stage_before = turn.stage;
+        stage_before = cursor.stage;
         const bool all_see = bounds.all_see(tile * KEYS, KEYS);
         const int column = tile * KEYS + 2 * static_cast<int>(threadIdx.x % 4);
 #pragma unroll
@@ -142,21 +144,21 @@ struct QueryGradients {
           if (number < seen[r].first || number >= seen[r].last) scores[i] = 0;
         }
         ptx::wait_products<0>();
-        ptx::settle(gradients);
-        release(&barriers.value_free[turn.stage]);
+        ptx::fence_results(gradients);
+        release(&barriers.value_free[cursor.stage]);
 #pragma unroll
         for (int i = 0; i < KEYS / 2; ++i) {
           gradients[i] = scores[i] * (gradients[i] - delta[i % 4 / 2]);
         }
         pack<T>(gradients, dscores);
         ptx::begin_products();
-        multiply_columns<T>(dqueries, dscores, ptx::further(k_across, turn.stage * kKeyBytes));
+        multiply_columns<T>(dqueries, dscores, ptx::further(k_across, cursor.stage * kKeyBytes));
         ptx::end_products();
-        turn.next();
+        cursor.next();
       }
       ptx::wait_products<0>();
-      ptx::settle(dqueries);
-      ptx::settle(dscores);
+      ptx::fence_results(dqueries);
+      ptx::fence_results(dscores);
       if (stage_before >= 0) release(&barriers.key_free[stage_before]);
       release(&barriers.query_free);
       const auto factor = static_cast<float>(s.scale);

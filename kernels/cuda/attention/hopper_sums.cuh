@@ -1,9 +1,8 @@
-// Gradients of queries, added up in fp32 by the blocks that have their keys.
-//
-// Every tile of 64 queries of a head has its sums in memory, as two halves that one warpgroup of
-// each block computes. Blocks add to a half in turn, by falling key: a number says how many have.
-// That order follows from the mask alone, so sums have the same bits whatever block comes when. A
-// block waits only for blocks of later keys, whose work was dealt out before its own.
+// Gradients of queries, summed in fp32 by the blocks of their keys. Every tile of 64 queries of a
+// head has its sums in global memory, as two halves, each computed by one warpgroup of each block.
+// Blocks add to a half in turn, in descending order of keys; a counter has the number of blocks so
+// far. The order depends only on the mask, so sums have the same bits regardless of timing. A block
+// waits only for blocks of later keys, whose work was assigned before its own.
 #pragma once
 
 #include "kernels/cuda/attention/hopper_key_work.cuh"
@@ -13,13 +12,13 @@
 namespace ferry::kernels::cuda {
 
 struct QuerySums {
-  float* sums;  // [sequence, head, tile, half], each in the order of the threads that add
+  float* sums;  // [sequence, head, tile, half], each in the order of the adding threads
   int* turns;   // [sequence, head, tile, half]: how many blocks have added
   int *next_item, *next_tile;  // of the blocks' work
   int tiles;                   // of a head
 };
 
-/// The blocks of keys, [first, last], that queries of a tile see some of; none where first > last.
+/// The blocks of keys, [first, last], visible to queries of a tile; none if first > last.
 struct SeenBlocks {
   int first, last;
 
@@ -31,11 +30,11 @@ struct SeenBlocks {
   }
 };
 
-/// A thread that adds what a warpgroup has in shared memory. Its turn is over when the sums are in
-/// memory, which it waits for as late as nobody else waits.
+/// A thread that adds a warpgroup's results from shared memory. Its turn ends when the sums are in
+/// memory, which it waits for as late as possible.
 class Adder {
  public:
-  /// The warpgroup has filled `part` when `full` has that parity.
+  /// The warpgroup has filled `part` once `full` has that parity.
   __device__ void add(float* sums, const float* part, int bytes, int* turn, int own_turn,
                       uint64_t* full, int parity, uint64_t* free) {
     int now = ptx::read_turn(turn);
@@ -71,7 +70,7 @@ class Adder {
     ptx::set_turn(turn_, next_turn_);
   }
 
-  int* turn_ = nullptr;  // that is not passed on yet
+  int* turn_ = nullptr;  // not passed on yet
   int next_turn_ = 0;
 };
 
@@ -94,8 +93,8 @@ __device__ inline void write_eight(const Array& to, int64_t at, const float (&va
   }
 }
 
-/// A warpgroup's matrix of 64 rows in memory, in the order of its threads: written without turning
-/// and read back as 8 columns of two rows.
+/// A warpgroup's matrix of 64 rows in memory, in thread order: written without transposing and read
+/// back as 8 columns of two rows.
 template <int COLUMNS>
 struct ThreadOrder {
   static constexpr int kElements = 64 * COLUMNS;
@@ -109,7 +108,7 @@ struct ThreadOrder {
     }
   }
 
-  int column, row;  // the first of the columns and the first of the rows, 8 before the other one
+  int column, row;  // the first column, and the first of two rows that are 8 apart
   int first;        // float4
 
   __device__ explicit ThreadOrder(int unit) {
@@ -131,8 +130,8 @@ struct ThreadOrder {
   }
 };
 
-/// The gradients of a tile's queries from its sums, by a warp. A thread has 8 columns of two rows,
-/// which four threads added to.
+/// Computes the gradients of a tile's queries from its sums, by a warp. A thread has 8 columns of
+/// two rows, which four threads added to.
 template <int D>
 __device__ inline void write_gradients(const AttentionBackward& x, const QuerySums& all,
                                        int number) {
@@ -154,7 +153,7 @@ __device__ inline void write_gradients(const AttentionBackward& x, const QuerySu
   const int64_t start = head_start(s, x.q_strides, sequence, head);
 #pragma unroll 2
   for (auto i = static_cast<int>(threadIdx.x) % 32; i < 2 * Order::kUnits; i += 32) {
-    // Both halves of two rows by turns: their columns lie beside each other.
+    // Alternates between the halves of two rows: their columns are adjacent.
     const int half = i % (2 * kBlocks) / kBlocks;
     const Order order(i / (2 * kBlocks) * kBlocks + i % kBlocks);
     const int column = half * kColumns + order.column;
@@ -172,7 +171,7 @@ __device__ inline void write_gradients(const AttentionBackward& x, const QuerySu
   }
 }
 
-/// Warps of blocks that have no more keys to take write what the others have added up.
+/// Warps of blocks without further keys write out the others' sums.
 template <int D>
 __device__ inline void write_all_gradients(const AttentionBackward& x, const QuerySums& all) {
   const AttentionShape& s = x.shape;

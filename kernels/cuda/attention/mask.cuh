@@ -1,4 +1,4 @@
-// Which keys a query sees, where heads lie, and which probabilities dropout keeps.
+// Masks, offsets of heads, and dropout of probabilities.
 #pragma once
 
 #include "kernels/attention.h"
@@ -6,8 +6,8 @@
 
 namespace ferry::kernels::cuda {
 
-/// The keys that a query sees are one interval, [first, last) in numbers of keys: what is before
-/// its window or its document and what is after itself is hidden.
+/// The keys visible to a query are one interval, [first, last): keys before its window or document
+/// and after itself are masked.
 struct Interval {
   int first, last;
 };
@@ -29,14 +29,14 @@ __device__ inline int first_key(const AttentionShape& s, int64_t sequence, int q
   return static_cast<int>(first < 0 ? 0 : first < s.keys ? first : s.keys);
 }
 
-/// Nothing for numbers before the first query and past the last one.
+/// Empty before the first query and past the last one.
 __device__ inline Interval visible_keys(const AttentionShape& s, int64_t sequence, int query) {
   if (query < 0 || query >= s.queries) return {0, 0};
   const Interval seen{first_key(s, sequence, query), last_key(s, query)};
   return seen.last > seen.first ? seen : Interval{0, 0};
 }
 
-/// Where head h of a sequence begins. (Numbers of 64 bits are divided by a long program.)
+/// The offset of head h of a sequence. (64-bit division is slow.)
 __device__ inline int64_t head_start(const AttentionShape& s, const HeadStrides& strides,
                                      int64_t sequence, int64_t head) {
   const uint32_t per_group = static_cast<uint32_t>(s.heads) / static_cast<uint32_t>(s.groups);
@@ -44,16 +44,16 @@ __device__ inline int64_t head_start(const AttentionShape& s, const HeadStrides&
   return sequence * strides.sequence + group * strides.group +
          (static_cast<uint32_t>(head) - group * per_group) * strides.head;
 }
-/// Where the keys or values of a group begin.
+/// The offset of a group's keys or values.
 __device__ inline int64_t group_start(const HeadStrides& strides, int64_t sequence, int64_t group) {
   return sequence * strides.sequence + group * strides.group;
 }
 
-/// What the probabilities of a head count when some are dropped: 0, or `scale`.
+/// The dropout factors of a head's probabilities: 0 or `scale`.
 struct Kept {
   uint64_t key;
   float probability, scale;
-  int64_t rows, width;  // number of the head's first row, of its elements of a row
+  int64_t rows, width;  // index of the head's first row, and elements per row
   int64_t first_key, first_query;
 
   __device__ Kept(const AttentionShape& s, int64_t sequence, int64_t head)
@@ -67,8 +67,7 @@ struct Kept {
         first_key(s.key_begin),
         first_query(s.query_begin) {}
 
-  /// Bit i: whether the i-th one of `count` probabilities is kept, which place(i, query, key)
-  /// tells.
+  /// Bit i: whether the i-th of `count` probabilities, located by place(i, query, key), is kept.
   template <typename F>
   __device__ uint32_t bits(int count, const F& place) const {
     uint32_t all = 0;

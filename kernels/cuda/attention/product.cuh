@@ -1,10 +1,10 @@
-// Products of tiles by one warp, for every type, with the same elements in the same threads.
+// Products of tiles by one warp, with the same layout over threads for every type.
 //
 // A warp's tile has 16 rows and N columns. Thread t holds, of every 8 columns j, the elements
 //   acc[j][0], acc[j][1]: row t / 4,     columns 8 j + 2 (t % 4) and the next one
 //   acc[j][2], acc[j][3]: row t / 4 + 8, the same columns
-// as the tensor cores' instruction mma.m16n8k16 lays them; fp32, which has no such instruction of
-// full precision, keeps the same order, so that what lies between the products is written once.
+// the layout of the tensor core instruction mma.m16n8k16; fp32, which has no such instruction of
+// full precision, uses the same layout, so that code between products is shared.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -45,7 +45,7 @@ __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/// Four blocks of 8 rows of 16 bytes, whose rows thread t gives the addresses of: block t / 8.
+/// Loads four blocks of 8 rows of 16 bytes; thread t provides the address of a row of block t / 8.
 __device__ inline void load_blocks(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -59,12 +59,12 @@ __device__ inline void load_turned_blocks(uint32_t (&r)[4], const void* row) {
                : "memory");
 }
 
-/// Rows of `a` and `b` lie in shared memory at distances of `stride` elements (padded_stride),
-/// `depth` is a multiple of 16.
+/// Rows of `a` and `b` are in shared memory, `stride` elements apart (padded_stride); `depth` is a
+/// multiple of 16.
 template <typename T>
 struct Products {
   static constexpr int kColumns = 64;  // of a tile of scores
-  /// Rows whose 16-byte blocks fall on different banks.
+  /// A stride that places the 16-byte blocks of rows in different banks.
   static constexpr int kPadding = 8;
 
   /// Scores are in units of log2(e), so that powers are of two.
@@ -155,7 +155,7 @@ struct Products<float> {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      // The element of column k is with the thread of the row's four that holds this column.
+      // The element of column k is in the one of the row's four threads that holds this column.
       const int holder = lane / 4 * 4 + k % 8 / 2;
       const float x0 = __shfl_sync(0xffffffffU, p[k / 8][k % 2], holder);
       const float x1 = __shfl_sync(0xffffffffU, p[k / 8][2 + k % 2], holder);
@@ -181,8 +181,8 @@ __host__ __device__ int padded_stride(int64_t dim) {
   return padded_depth(dim) + Products<T>::kPadding;
 }
 
-/// Rows to shared memory, by all threads of the block: `count` of `rows` rows of `dim` elements,
-/// the rest, up to the padded depth, zeros. The rows of `from` begin at element `start`.
+/// Copies rows to shared memory, by all threads of the block: `count` of `rows` rows of `dim`
+/// elements, padded with zeros. The rows of `from` start at element `start`.
 template <typename T>
 __device__ void load_rows(T* to, int stride, const ConstArray& from, int64_t start,
                           int64_t row_stride, int rows, int64_t count, int dim) {
@@ -211,7 +211,7 @@ __device__ void load_rows(T* to, int stride, const ConstArray& from, int64_t sta
   }
 }
 
-/// Two neighbours of a tile; the second one may lie past the row's end.
+/// Two neighbouring elements of a tile; the second may be past the row's end.
 __device__ inline void store_pair(const Array& to, int64_t at, float a, float b, bool has_b,
                                   bool accumulate) {
   if (accumulate) {

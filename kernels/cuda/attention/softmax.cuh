@@ -1,4 +1,4 @@
-// The softmax that goes over keys tile by tile, and what its two rows of a thread become.
+// The state of the online softmax over tiles of keys, for a thread's two rows.
 #pragma once
 
 #include "kernels/cuda/attention/product.cuh"
@@ -15,7 +15,7 @@ __device__ inline float row_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 2);
 }
 
-/// Of two rows: the greatest score so far and this thread's part of the sum of powers.
+/// For two rows: the maximum score so far and this thread's part of the sum of powers.
 struct RunningRows {
   float greatest[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};

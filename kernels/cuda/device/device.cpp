@@ -13,7 +13,7 @@ namespace ferry::kernels::cuda {
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   if (status == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();  // it does not stay: later calls may succeed
+    (void)cudaGetLastError();  // the error is not sticky: later calls may succeed
     throw OutOfDeviceMemory(std::string("the GPU's memory is full: ") + what);
   }
   throw std::runtime_error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
@@ -23,7 +23,7 @@ Device::Device(int index) : index_(index) {
   enter();
   const auto attribute = [&](cudaDeviceAttr which) {
     int value = 0;
-    check(cudaDeviceGetAttribute(&value, which, index), "looking at the device");
+    check(cudaDeviceGetAttribute(&value, which, index), "querying the device");
     return value;
   };
   multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
@@ -34,7 +34,7 @@ Device::Device(int index) : index_(index) {
 }
 
 Device::~Device() {
-  // What is queued may still use the memory. Errors have nowhere to go.
+  // Queued operations may still use the memory. Errors cannot be reported.
   (void)cudaSetDevice(index_);
   workspace_.reset();
   (void)cudaStreamSynchronize(stream_);
@@ -52,7 +52,7 @@ std::shared_ptr<void> Device::allocate(size_t bytes) {
   const auto size = static_cast<int64_t>(bytes);
   memory_->add(size);
   return {memory, [size, count = memory_](void* p) {
-            (void)cudaFree(p);  // which waits for what uses it
+            (void)cudaFree(p);  // waits for operations that use it
             count->add(-size);
           }};
 }
@@ -60,12 +60,12 @@ std::shared_ptr<void> Device::allocate(size_t bytes) {
 void Device::fail_without_room(size_t bytes) const {
   (void)cudaGetLastError();
   size_t free = 0, total = 0;
-  check(cudaMemGetInfo(&free, &total), "looking at the memory");
+  check(cudaMemGetInfo(&free, &total), "querying the memory");
   constexpr double kGiB = 1 << 30;
   std::array<char, 200> text{};
   std::snprintf(text.data(), text.size(),
-                "GPU %d has no room for another %.3f GiB: of its %.1f GiB, %.3f are free and this "
-                "rank holds %.3f",
+                "GPU %d is out of memory for another %.3f GiB: of its %.1f GiB, %.3f are free and "
+                "this rank uses %.3f",
                 index_, static_cast<double>(bytes) / kGiB, static_cast<double>(total) / kGiB,
                 static_cast<double>(free) / kGiB, static_cast<double>(memory_->now) / kGiB);
   throw OutOfDeviceMemory(text.data());
@@ -91,7 +91,7 @@ std::shared_ptr<void> Device::allocate_in_order(size_t bytes) {
 
 void* Device::workspace(size_t bytes) {
   if (bytes <= workspace_bytes_) return workspace_.get();
-  // Seldom: sizes repeat from the second step on.
+  // Rare: sizes repeat from the second step on.
   workspace_.reset();
   memory_->add(-static_cast<int64_t>(std::exchange(workspace_bytes_, 0)));
   const size_t size = std::max<size_t>(bytes + bytes / 8, size_t{1} << 20);

@@ -1,4 +1,4 @@
-// One rank's queue on one NVIDIA GPU, and what its operations share.
+// One rank's queue on one NVIDIA GPU, with resources shared by its operations.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,39 +12,38 @@
 
 namespace ferry::kernels::cuda {
 
-/// Throws what a call of CUDA says; OutOfDeviceMemory where the device's memory is full.
+/// Throws if a CUDA call failed: OutOfDeviceMemory if the device is out of memory.
 void check(cudaError_t status, const char* what);
 
-/// Used by one thread at a time. An operation that is queued on stream() finds the results of those
-/// before it.
+/// Used by one thread at a time. Operations queued on stream() see the results of previous ones.
 class Device {
  public:
-  /// Of the GPU `index`, which becomes the calling thread's.
+  /// Opens GPU `index` and makes it the calling thread's current device.
   explicit Device(int index);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  /// Makes the GPU the calling thread's: every operation begins with it.
+  /// Makes the GPU the calling thread's current device; every operation starts with it.
   void enter() const;
 
   int index() const noexcept { return index_; }
   cudaStream_t stream() const noexcept { return stream_; }
   int multiprocessors() const noexcept { return multiprocessors_; }
   int architecture() const noexcept { return architecture_; }    // 90: compute capability 9.0
-  int shared_memory() const noexcept { return shared_memory_; }  // bytes that a block can have
+  int shared_memory() const noexcept { return shared_memory_; }  // maximum bytes per block
 
-  /// Memory of the device, with anything in it. It goes with its last owner, who may outlive this.
+  /// Allocates uninitialized device memory, freed with its last owner, which may outlive this.
   /// Throws OutOfDeviceMemory, as workspace() does.
   std::shared_ptr<void> allocate(size_t bytes);
-  /// The same by and for what is queued on stream(): neither taking it nor giving it back waits for
-  /// anything. Null where there is no room.
+  /// The same, ordered by stream(): neither allocating nor freeing waits. Null if there is not
+  /// enough memory.
   std::shared_ptr<void> allocate_in_order(size_t bytes);
-  /// The most that allocate() and workspace() had given at once.
+  /// The peak of memory allocated by allocate() and workspace().
   int64_t peak_bytes() const noexcept { return memory_->peak.load(); }
 
-  /// Device memory of at least `bytes`, with anything in it, for the operation that is being
-  /// queued: the next one that asks gets the same.
+  /// At least `bytes` of uninitialized device memory for the operation being queued; reused by the
+  /// next one.
   void* workspace(size_t bytes);
   float* floats(int64_t count) {
     return static_cast<float*>(workspace(static_cast<size_t>(count) * sizeof(float)));
@@ -53,10 +52,10 @@ class Device {
     return static_cast<double*>(workspace(static_cast<size_t>(count) * sizeof(double)));
   }
 
-  /// Called whenever the host has waited for the device: it throws where what the device was asked
-  /// for came to nothing, as when a rank that it waited for has failed. Null: nothing is called.
+  /// Called whenever the host has waited for the device: throws if the device's work was aborted,
+  /// for example because another rank failed. May be null.
   void set_watch(std::function<void()> watch) { watch_ = std::move(watch); }
-  void look() const {
+  void check_watch() const {
     if (watch_) watch_();
   }
 
@@ -76,7 +75,7 @@ class Device {
   size_t workspace_bytes_ = 0;
 };
 
-/// How many GPUs this process may use; 0 where there is no driver.
+/// Number of GPUs that this process may use; 0 without a driver.
 int device_count() noexcept;
 
 }  // namespace ferry::kernels::cuda

@@ -26,14 +26,14 @@ HostQueue::~HostQueue() {
 void HostQueue::finish_first() {
   const Piece piece = pieces_.front();
   const cudaError_t status = cudaEventSynchronize(piece.done);
-  device_.look();  // what it throws is the cause of what the device says
+  device_.check_watch();  // if it throws, that is the cause of the device's error
   check(status, "waiting for the device");
   if (piece.to != nullptr) std::memcpy(piece.to, ring_ + piece.begin, piece.end - piece.begin);
   events_.push_back(piece.done);
   pieces_.pop_front();
 }
 
-/// A part of the ring that nothing uses any more.
+/// Finds a free part of the ring.
 size_t HostQueue::reserve(size_t bytes) {
   if (ring_ == nullptr) {
     void* memory = nullptr;
@@ -87,7 +87,7 @@ void HostQueue::wait() {
   device_.enter();
   while (!pieces_.empty()) finish_first();
   const cudaError_t status = cudaStreamSynchronize(device_.stream());
-  device_.look();
+  device_.check_watch();
   check(status, "computing");
 }
 

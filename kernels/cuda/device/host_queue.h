@@ -1,4 +1,4 @@
-// Bytes on their way between the host's memory and a device's, in the order of the stream.
+// Copies between host memory and a device, in stream order.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace ferry::kernels::cuda {
 
-/// A ring of pinned memory, which the device copies from and to by itself: the host waits only when
-/// the ring is full.
+/// A ring of pinned memory, which the device accesses directly: the host waits only when the ring
+/// is full.
 class HostQueue {
  public:
   explicit HostQueue(Device& device) : device_(device) {}
@@ -18,18 +18,18 @@ class HostQueue {
   HostQueue(const HostQueue&) = delete;
   HostQueue& operator=(const HostQueue&) = delete;
 
-  /// `from` may change when it returns.
+  /// `from` may change after it returns.
   void upload(const void* from, void* to, size_t bytes);
-  /// `to` has the bytes once wait() has returned.
+  /// `to` has the bytes after wait().
   void download(const void* from, void* to, size_t bytes);
-  /// Returns when all that was queued on the stream is done.
+  /// Waits for everything queued on the stream.
   void wait();
 
  private:
   struct Piece {
-    size_t begin = 0, end = 0;  // of the ring
+    size_t begin = 0, end = 0;  // in the ring
     cudaEvent_t done = nullptr;
-    void* to = nullptr;  // of a download: where the bytes go next
+    void* to = nullptr;  // destination of a download
   };
 
   size_t reserve(size_t bytes);
@@ -39,7 +39,7 @@ class HostQueue {
   Device& device_;
   std::byte* ring_ = nullptr;
   size_t next_ = 0;
-  std::deque<Piece> pieces_;  // by the order in which they were queued
+  std::deque<Piece> pieces_;  // in queue order
   std::vector<cudaEvent_t> events_;
 };
 

@@ -1,4 +1,4 @@
-// How long operations take on the device.
+// Measures how long operations take on the device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 
 namespace ferry::kernels::cuda {
 
-/// Events between the operations of a stream; nothing waits for them until they are asked.
+/// Events between the operations of a stream; nothing waits for them until they are read.
 class OperationTimes {
  public:
   explicit OperationTimes(Device& device) : device_(device) {}
@@ -22,9 +22,9 @@ class OperationTimes {
   OperationTimes(const OperationTimes&) = delete;
   OperationTimes& operator=(const OperationTimes&) = delete;
 
-  /// What was queued since the last call was an operation of this name.
+  /// Names the operation that was queued since the last call.
   void add(std::string name);
-  /// What is queued next begins here.
+  /// Marks the start of what is queued next.
   void begin() { mark(); }
   std::vector<OperationTime> take();
 
@@ -42,7 +42,7 @@ class OperationTimes {
   size_t used_ = 0;  // of all_
 };
 
-/// "NormForward" of a type's name in its namespaces.
+/// The unqualified name of a type: "NormForward".
 template <typename Operation>
 std::string name_of_operation() {
   const std::string_view text = __PRETTY_FUNCTION__;

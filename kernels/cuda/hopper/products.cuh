@@ -1,10 +1,9 @@
 // Hopper's products on tensor cores (wgmma): 64 rows, 16 to 256 columns N, depth 16. Sums are fp32;
 // each thread of the warpgroup has N / 2 of them.
 //
-// Operands in shared memory lie in rows of 128 bytes (64 elements of 16 bits), whose eight blocks
-// of 16 bytes are permuted by the row's number (the copy engine's 128-byte swizzle). Eight rows,
-// 1024 bytes, are an atom; tiles wider than 64 elements are panels one after another. Only for
-// sm_90a.
+// Operands in shared memory have rows of 128 bytes (64 elements of 16 bits), whose eight blocks of
+// 16 bytes are permuted by the row's number (TMA's 128-byte swizzle). Eight rows, 1024 bytes, are
+// an atom; tiles wider than 64 elements are consecutive panels. Only for sm_90a.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,8 +20,8 @@ constexpr int kPanelRow = 128;  // bytes of a row in shared memory
 
 namespace ptx {
 
-/// Describes an operand. Read along its rows (depth lies in the row): `panel` is of no concern.
-/// Read across them (depth are the rows): `panel` is the distance of panels in bytes.
+/// Describes an operand. Read along its rows (depth within the row), `panel` is unused. Read across
+/// them (rows are the depth), `panel` is the distance between panels in bytes.
 __device__ inline uint64_t describe(const void* tile, int panel = 16) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kAtoms = uint64_t{1024 / 16} << 32;
   return kSwizzle128 | kAtoms | static_cast<uint64_t>(panel / 16) << 16 |
@@ -33,33 +32,34 @@ __device__ inline uint64_t further(uint64_t description, int bytes) {
   return description + static_cast<uint64_t>(bytes / 16);
 }
 
-/// Between writes of registers and products that use them.
+/// Needed between register writes and products that use them.
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Ends a group of products that is waited for as one.
 __device__ inline void end_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Until at most N groups are under way. What the done ones wrote goes through settle() before use.
+/// Waits until at most N groups are in flight. Results of completed ones must pass through
+/// fence_results() before use.
 template <int N>
 __device__ inline void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-/// The compiler may neither use the registers before this point nor give them to others.
+/// Prevents the compiler from using or reassigning the registers before this point.
 template <int N>
-__device__ inline void settle(float (&registers)[N]) {
+__device__ inline void fence_results(float (&registers)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 template <int N>
-__device__ inline void settle(uint32_t (&registers)[N]) {
+__device__ inline void fence_results(uint32_t (&registers)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
-// multiply<T, LEFT_ACROSS, RIGHT_ACROSS>(d, a, b, adds): d = a · b, or d += a · b where `adds`, by
-//     the operands' descriptions. An operand's rows run along the depth, unless it is read ACROSS
+// multiply<T, LEFT_ACROSS, RIGHT_ACROSS>(d, a, b, adds): d = a · b, or d += a · b if `adds`, for
+//     described operands. An operand's rows run along the depth, unless it is read ACROSS
 //     them: each row has one depth then.
-// multiply<T>(d, a0, a1, a2, a3, b): d += a · b. a is in registers, b is read across its rows.
+// multiply<T>(d, a0, a1, a2, a3, b): d += a · b. a is in registers, and b is read across its rows.
 
 // The sums, registers %0 to %(8 I + 7), as text and as operands.
 #define FERRY_TEXT_0 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -108,7 +108,7 @@ __device__ inline void settle(uint32_t (&registers)[N]) {
                "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", 1, 1, 1, 1;\n"                         \
                : FERRY_SUMS_##I                                                                    \
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b))
-// The last five are the places of the factors behind the sums.
+// The last five are the operand numbers of the factors, after the sums.
 #define FERRY_PRODUCT(N, I, ...)                                                           \
   template <typename T, bool LEFT_ACROSS = false, bool RIGHT_ACROSS = false>               \
   __device__ inline void multiply(float(&d)[N / 2], uint64_t a, uint64_t b, int adds) {    \

@@ -1,6 +1,5 @@
-// Hopper's instructions as functions: the copy engine (TMA), the barriers in shared memory that
-// tell of it, and what stands by them. Products on tensor cores are in products.cuh. Only for
-// sm_90a.
+// Hopper's instructions as functions: the copy engine (TMA), its barriers in shared memory, and
+// related instructions. Tensor core products are in products.cuh. Only for sm_90a.
 #pragma once
 
 #include <cuda.h>
@@ -13,14 +12,14 @@ __device__ inline uint32_t shared(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// --- Barriers in shared memory. A phase ends when all arrivals, and all bytes that were announced,
-// have come; waiters name the parity of the phase that they wait for.
+// --- Barriers in shared memory. A phase ends when all arrivals, and all announced bytes, have
+// arrived; waiters specify the parity of the phase that they wait for.
 
 __device__ inline void init_barrier(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared(barrier)), "r"(arrivals)
                : "memory");
 }
-/// Makes initialised barriers visible to the copy engine.
+/// Makes initialized barriers visible to TMA.
 __device__ inline void fence_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -66,9 +65,9 @@ __device__ inline void arrive_some(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// --- Fences between what this thread, and those that it has waited for, did to memory and what the
-// tensor cores and the copy engine do with it. Each is for one kind of memory: the instruction for
-// all kinds waits for the whole device.
+// --- Fences between memory accesses of this thread, and of those that it has waited for, and
+// accesses by tensor cores and TMA. Each is for one kind of memory: the instruction for all kinds
+// waits for the whole device.
 
 __device__ inline void fence_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -94,7 +93,7 @@ __device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barr
       "l"(map), "r"(shared(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
 }
-/// Bytes in a row: addresses and number are multiples of 16.
+/// Contiguous bytes: addresses and size are multiples of 16.
 __device__ inline void copy_bytes(void* to, const void* from, int bytes, uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
@@ -106,14 +105,14 @@ __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// --- Bytes in a row from shared to global memory: addresses and number are multiples of 16.
+// --- Contiguous bytes from shared to global memory: addresses and size are multiples of 16.
 
 __device__ inline void write_bytes(float* to, const float* from, int bytes) {
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
                "r"(shared(from)), "r"(bytes)
                : "memory");
 }
-/// The same, adding to what is there.
+/// The same, adding to the destination.
 __device__ inline void add_bytes(float* to, const float* from, int bytes) {
   asm volatile(
       "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
@@ -121,18 +120,18 @@ __device__ inline void add_bytes(float* to, const float* from, int bytes) {
       : "memory");
 }
 __device__ inline void end_writes() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until this thread's writes have read their shared memory.
+/// Waits until this thread's writes have read their shared memory.
 __device__ inline void wait_reads() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-/// Until all but the last N of them are done.
+/// Waits until all but the last N of them are done.
 template <int N>
 __device__ inline void wait_writes() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/// Writes four matrices of 8 rows and 8 columns of 16 bits, turned: lane l names the row of 16
-/// bytes that column l % 8 of matrix l / 8 becomes.
+/// Writes four transposed matrices of 8 x 8 elements of 16 bits: lane l provides the address of the
+/// 16-byte row for column l % 8 of matrix l / 8.
 __device__ inline void store_turned(void* row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
   asm volatile(
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared(row)),
@@ -140,7 +139,7 @@ __device__ inline void store_turned(void* row, uint32_t m0, uint32_t m1, uint32_
       : "memory");
 }
 
-// --- Numbers in global memory by which blocks wait for each other.
+// --- Counters in global memory by which blocks wait for each other.
 
 __device__ inline int read_turn(const int* turn) {
   int value;
@@ -151,7 +150,7 @@ __device__ inline void set_turn(int* turn, int value) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(turn), "r"(value) : "memory");
 }
 
-// --- Registers: a warpgroup gives back or takes what its role needs.
+// --- Register reallocation between warpgroups of different roles.
 
 template <int N>
 __device__ inline void fewer_registers() {
@@ -166,10 +165,9 @@ __device__ inline void more_registers() {
 
 namespace ferry::kernels::cuda {
 
-/// Stages of shared memory are taken in turn; each time round their barriers' phase is the other
-/// one.
+/// Stages of shared memory are used in turn; the barriers' parity flips each time around.
 template <int STAGES>
-struct Turn {
+struct StageCursor {
   int stage = 0, parity = 0;
   __device__ void next() {
     if (++stage == STAGES) {

@@ -11,7 +11,7 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-/// The driver's function, asked of the runtime so that nothing links with the driver.
+/// The driver's function, obtained through the runtime to avoid linking with the driver.
 PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   static const auto function = [] {
     void* entry = nullptr;
@@ -33,12 +33,12 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
 CUtensorMap tensor_map(const ConstArray& x, int64_t width, const Dimension* dimensions, int count,
                        int box_rows) {
   cuuint64_t sizes[5] = {static_cast<cuuint64_t>(width)};
-  cuuint64_t strides[4] = {};  // in bytes, of all but the first
+  cuuint64_t strides[4] = {};  // in bytes, of all dimensions but the first
   cuuint32_t box[5] = {64, static_cast<cuuint32_t>(box_rows), 1, 1, 1};
   const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
   for (int i = 0; i < count; ++i) {
     sizes[i + 1] = static_cast<cuuint64_t>(dimensions[i].size);
-    // Of one element there is no next one; the engine wants a multiple of 16 all the same.
+    // The stride of a dimension of size 1 is unused, but TMA still requires a multiple of 16.
     const int64_t stride = dimensions[i].size > 1 ? dimensions[i].stride : 8;
     strides[i] = static_cast<cuuint64_t>(stride * size_bytes(x.type));
   }

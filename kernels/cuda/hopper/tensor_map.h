@@ -1,4 +1,4 @@
-// Tensors as Hopper's copy engine is told of them.
+// Tensor descriptions for Hopper's copy engine (TMA).
 #pragma once
 
 #include <cuda.h>
@@ -9,12 +9,12 @@
 
 namespace ferry::kernels::cuda {
 
-/// A dimension's size, and the elements from one index to the next.
+/// A dimension's size and stride in elements.
 struct Dimension {
   int64_t size, stride;
 };
 
-/// Whether the engine takes a tensor: every start and every distance is a multiple of 16 bytes.
+/// Whether TMA supports a tensor: every address and stride is a multiple of 16 bytes.
 template <size_t N>
 bool takes_tensor(const ConstArray& x, int64_t width, const std::array<Dimension, N>& dimensions) {
   if (x.type == Type::f32 || reinterpret_cast<uintptr_t>(x.data) % 16 != 0) return false;
@@ -27,7 +27,7 @@ bool takes_tensor(const ConstArray& x, int64_t width, const std::array<Dimension
 }
 
 /// Rows of `width` elements of 16 bits along the dimensions; a box is 64 elements of `box_rows`
-/// rows of the first dimension, in the order that products read (ptx.cuh). What lies outside is
+/// rows of the first dimension, in the layout that products read (ptx.cuh). Elements outside are
 /// zeros.
 CUtensorMap tensor_map(const ConstArray& x, int64_t width, const Dimension* dimensions, int count,
                        int box_rows);

@@ -1,4 +1,4 @@
-// The order of tokens by expert, and how many each has.
+// Sorts tokens by expert and counts them.
 #include <algorithm>
 
 #include "kernels/cuda/operations.h"
@@ -9,8 +9,8 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-/// Adds one to the choice's count. The counts are whole numbers below 2^24: any order gives the
-/// same.
+/// Increments the choice's count. Counts are integers below 2^24, so the order of additions does
+/// not matter.
 struct CountChoices {
   const int32_t* taken;
   int64_t chosen, experts, sequences;
@@ -21,7 +21,7 @@ struct CountChoices {
   }
 };
 
-/// A token's part of the loss, before the factor.
+/// A token's part of the loss, without the factor.
 struct TokenBalance {
   const float *scores, *counts;
   int64_t experts, sequences;
@@ -43,7 +43,7 @@ struct ScaleNumbers {
   __device__ void operator()(int64_t i) const { y[i] = factor * x[i]; }
 };
 
-/// Where the parts of choices go: places are ranks' experts one after another.
+/// Destinations of the parts of choices: places are the ranks' experts in order.
 struct Places {
   const int32_t* taken;
   int64_t parts, experts_of_rank;
@@ -57,7 +57,7 @@ struct Places {
   }
 };
 
-/// Both directions of the order, from the sorted numbers.
+/// Both directions of the permutation, from the sorted numbers.
 struct Directions {
   const int32_t* sorted;
   int32_t *choice_of, *row_of;
@@ -67,7 +67,7 @@ struct Directions {
   }
 };
 
-/// offsets[place] = the first sorted key that is `place` or more.
+/// offsets[place] = the index of the first sorted key >= `place`.
 struct Offsets {
   const int32_t* keys;
   int64_t count;

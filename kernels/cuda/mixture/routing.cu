@@ -1,5 +1,5 @@
-// Which experts a token goes to: a warp takes a token. The functions that take a lane's view of
-// `count` numbers have lane i look at elements i, i + 32, ...
+// Routing of tokens to experts, one warp per token. In functions on `count` numbers, lane i has
+// elements i, i + 32, ...
 #include "kernels/cuda/activation_functions.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/sums.cuh"
@@ -9,7 +9,7 @@ namespace ferry::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr float kTiny = 1e-20F;  // what sums of sigmoids have added, so that none is zero
+constexpr float kTiny = 1e-20F;  // added to sums of sigmoids to keep them nonzero
 
 __device__ int lane_number() { return threadIdx.x % 32; }
 
@@ -41,8 +41,8 @@ __device__ void sigmoids(const float* x, int64_t count, float* y) {
   each_lane(count, [&](int64_t i) { y[i] = sigmoid(x[i]); });
 }
 
-/// The number of the largest element, the least where some are equal; it becomes minus infinity, so
-/// that the next one is found.
+/// Returns the index of the largest element, the lowest among equal ones, and sets it to minus
+/// infinity, so that the next call finds the next one.
 __device__ int take_largest(float* x, int64_t count) {
   float best = -INFINITY;
   int number = 0x7fffffff;
@@ -67,7 +67,7 @@ __device__ int take_largest(float* x, int64_t count) {
   return number;
 }
 
-/// Leaves the experts of the groups whose best experts have the largest sums; the others become
+/// Keeps the experts of the groups whose best experts have the largest sums and sets the others to
 /// minus infinity. `scratch`: experts + groups.
 __device__ void keep_groups(const RouterShape& shape, float* choice, float* scratch) {
   const int64_t size = shape.experts / shape.groups;
@@ -92,8 +92,8 @@ __device__ void keep_groups(const RouterShape& shape, float* choice, float* scra
 
 int64_t numbers_of_token(const RouterShape& shape) { return 3 * shape.experts + shape.groups; }
 
-/// What the load-balancing loss takes of one token. `scores`: sigmoids of the logits, if these are
-/// what counts; `scratch`: experts.
+/// One token's input to the load-balancing loss. `scores`: sigmoids of the logits, with a sigmoid
+/// router; `scratch`: experts.
 __device__ void score_for_balance(const RouterForward& x, int64_t token, const float* scores,
                                   float* scratch) {
   const int64_t count = x.shape.experts;
@@ -152,8 +152,8 @@ __global__ void route(RouterForward x, int64_t numbers) {
   if (x.scores) score_for_balance(x, token, scores, choice);
 }
 
-/// From the weights of one token. `scores`: softmax or sigmoid of all logits. Experts of a token
-/// differ, so that each lane adds to elements of its own.
+/// The gradient from one token's weights. `scores`: softmax or sigmoid of all logits. A token's
+/// experts are distinct, so lanes add to distinct elements.
 __device__ void add_weight_gradient(const RouterBackward& x, int64_t token, const float* scores,
                                     float* dlogits) {
   const auto& shape = x.shape;
@@ -161,7 +161,7 @@ __device__ void add_weight_gradient(const RouterBackward& x, int64_t token, cons
   const int32_t* const experts = x.experts + token * shape.chosen;
   const float* const weights = x.weights + token * shape.chosen;
   const float* const dweights = x.dweights + token * shape.chosen;
-  // Of weight · gradient, both before the scale.
+  // The sum of weight · gradient, without the scale.
   float sum = warp_sum_of(shape.chosen, [&](int64_t j) { return weights[j] * dweights[j]; });
   if (shape.score == RouterScore::sigmoid) {
     float divisor = 1;
@@ -180,7 +180,7 @@ __device__ void add_weight_gradient(const RouterBackward& x, int64_t token, cons
       dlogits[experts[j]] += weights[j] / scale * (scale * dweights[j] - sum);
     });
   }
-  // Softmax first: of experts that were not chosen only the sum counts.
+  // Softmax before the choice: experts that were not chosen contribute only through the sum.
   each_lane(shape.experts, [&](int64_t i) { dlogits[i] -= scores[i] * sum; });
   each_lane(shape.chosen,
             [&](int64_t j) { dlogits[experts[j]] += scores[experts[j]] * scale * dweights[j]; });
@@ -239,7 +239,7 @@ struct SquaredLogSum {
   }
 };
 
-/// Queues a kernel that has `floats` of shared memory for each of a block's tokens.
+/// Queues a kernel with `floats` of shared memory for each of a block's tokens.
 template <typename Kernel, typename X, typename... Rest>
 void launch_by_token(Device& device, Kernel* kernel, const X& x, int64_t floats,
                      const Rest&... rest) {

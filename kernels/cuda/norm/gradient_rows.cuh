@@ -1,4 +1,4 @@
-// What threads have of rows whose gradients they compute, and of those that come next.
+// A thread's parts of rows in the backward pass, current and prefetched.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -16,11 +16,11 @@ struct Statistics {
   __device__ float normal(float x) const { return (x - mean) * inverse; }
 };
 
-/// A thread's W columns of a row, as memory has them.
+/// A thread's W columns of a row, as stored.
 template <int W, typename T, typename D>
 struct Columns {
   StoredPack<W, T> x;
-  StoredPack<W, D> dy, before;  // before: what the gradient is added to
+  StoredPack<W, D> dy, before;  // before: the value that the gradient is added to
 
   __device__ void load(const NormBackward& n, int64_t at) {
     x = load_stored<W>(static_cast<const T*>(n.x.data) + at);
@@ -29,17 +29,17 @@ struct Columns {
   }
 };
 
-/// Packs of a row that a thread of a block has.
+/// Packs of a row per thread of a block.
 constexpr int kBlockPacks = 4;
 
-/// A thread's packs of the next ROWS rows, on their way into shared memory, so that registers hold
-/// one row alone. Nobody else looks at them: what a thread waits for is its own.
+/// A thread's packs of the next ROWS rows, being copied to shared memory, so that registers hold
+/// only one row. They are private to the thread, so it waits only for its own copies.
 template <int ROWS, typename T, typename D>
 class RowsAhead {
   static constexpr int K = kBlockPacks;
   static constexpr int kWordsOfX = StoredPack<kPack, T>::kWords;
   static constexpr int kWordsOfD = StoredPack<kPack, D>::kWords;
-  static constexpr int kWords = K * (kWordsOfX + 2 * kWordsOfD) + 1;  // the last: statistics
+  static constexpr int kWords = K * (kWordsOfX + 2 * kWordsOfD) + 1;  // the last are statistics
 
  public:
   static constexpr unsigned bytes(unsigned threads) { return ROWS * kWords * threads * 16; }
@@ -51,7 +51,7 @@ class RowsAhead {
     return (int64_t{k} * blockDim.x + threadIdx.x) * kPack;
   }
 
-  /// Asks for a row into that place, of which nothing is wanted any more; for none from `end` on.
+  /// Starts copying a row to a free slot; nothing from `end` on.
   __device__ void ask(int place, int64_t row, int64_t end) {
     if (row < end) {
       const int64_t start = starts_(row);
@@ -72,8 +72,7 @@ class RowsAhead {
     __pipeline_commit();
   }
 
-  /// The row that was asked for longest ago, from its place. Where there are no columns `own`
-  /// stays.
+  /// Takes the row that was requested first from its slot. Without columns `own` is unchanged.
   __device__ Statistics take(int place, Columns<kPack, T, D> (&own)[K]) const {
     __pipeline_wait_prior(ROWS - 1);
 #pragma unroll
@@ -90,8 +89,8 @@ class RowsAhead {
 
  private:
   __device__ static int step() { return static_cast<int>(blockDim.x); }
-  /// The first word of pack k of the row at that place, or its statistics. Words of a thread lie
-  /// so far apart that neighbours have neighbouring ones.
+  /// The first word of pack k of the row in a slot, or its statistics. A thread's words are strided
+  /// so that neighbouring threads have adjacent ones.
   __device__ uint4* word(int place, int k) const {
     return own_ + (place * kWords + k * (kWordsOfX + 2 * kWordsOfD)) * step();
   }

@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm: rows stay in registers where they are packs, else they are read again.
+// RMSNorm and LayerNorm: rows of packs stay in registers, others are read again.
 #include "kernels/cuda/norm/norm.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -6,7 +6,7 @@ namespace ferry::kernels::cuda {
 
 namespace {
 
-/// Writes y of W columns that begin with the i-th of a row.
+/// Writes W columns of y from column i of a row on.
 template <int W, typename Y>
 __device__ void store_normal(const NormForward& x, Y* to, int64_t i, Pack<W> value, float mean,
                              float inverse) {
@@ -20,13 +20,13 @@ __device__ void store_normal(const NormForward& x, Y* to, int64_t i, Pack<W> val
   store<W>(to + i, value);
 }
 
-/// What the backward pass asks for, by one thread of the row.
+/// Stores statistics for the backward pass, by one thread of the row.
 __device__ void keep_statistics(const NormForward& x, int64_t row, float mean, float inverse) {
   if (x.mean && !x.rms) x.mean[row] = mean;
   if (x.inverse) x.inverse[row] = inverse;
 }
 
-/// Rows of any width: what is read again comes from the caches.
+/// Rows of any width, read again from the caches.
 template <int W, int ThreadsOfRow, typename T, typename Y>
 __global__ void norm_forward(NormForward x, RowStarts starts) {
   __shared__ float scratch[2][32];
@@ -47,7 +47,7 @@ __global__ void norm_forward(NormForward x, RowStarts starts) {
       for (int j = 0; j < W; ++j) value.v[j] += other.v[j];
       store<W>(sum + i, value);
     }
-    from = sum;  // each thread reads again what it wrote
+    from = sum;  // each thread reads back its own writes
   }
   float mean = 0;
   if (!x.rms) {
@@ -73,8 +73,8 @@ __global__ void norm_forward(NormForward x, RowStarts starts) {
   if (threadIdx.x % ThreadsOfRow == 0) keep_statistics(x, row, mean, inverse);
 }
 
-/// Rows of packs, which are read once: each of the row's threads has K packs of columns.
-/// ThreadsOfRow == kThreads stands for a whole block, which has as many threads as the row needs.
+/// Rows of packs, read once: each of the row's threads has K packs. ThreadsOfRow == kThreads means
+/// a whole block, with as many threads as the row needs.
 template <int K, int ThreadsOfRow, typename T, typename Y>
 __global__ void norm_forward_packs(NormForward x, RowStarts starts) {
   constexpr bool kIsBlock = ThreadsOfRow == kThreads;
@@ -130,7 +130,7 @@ __global__ void norm_forward_packs(NormForward x, RowStarts starts) {
   if (thread == 0) keep_statistics(x, row, mean, inverse);
 }
 
-/// False where the rows are too wide for norm_forward_packs().
+/// Returns false if the rows are too wide for norm_forward_packs().
 template <typename T, typename Y>
 bool run_packs(Device& device, const NormForward& x, const RowStarts& starts) {
   const int64_t rows = x.rows * x.heads, packs = x.width / kPack;

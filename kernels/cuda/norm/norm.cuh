@@ -1,5 +1,5 @@
-// What both passes of RMSNorm and LayerNorm share: a warp, a part of one, or a block of threads
-// takes a row.
+// Shared by both passes of RMSNorm and LayerNorm: a row is processed by a warp, a part of one, or a
+// block.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace ferry::kernels::cuda {
 
-/// Where row number `index` of all rows and heads begins.
+/// The offset of row `index` of all rows and heads.
 struct RowStarts {
   int64_t heads, row_stride, head_stride;
   template <typename X>
@@ -21,7 +21,7 @@ struct RowStarts {
   }
   __device__ int64_t operator()(int64_t index) const {
     if (heads == 1) return index * row_stride;
-    // Of 64 bits a division takes longer than the row.
+    // A 64-bit division would take longer than the row.
     const int64_t row = (index | heads) >> 32 == 0
                             ? static_cast<uint32_t>(index) / static_cast<uint32_t>(heads)
                             : index / heads;
@@ -46,7 +46,7 @@ __device__ Pack<W> weights(const ConstArray& weight, bool one_plus, int64_t i) {
   return w;
 }
 
-/// The sum over the threads of a row. Two sums of a row have scratch of their own.
+/// The sum over the threads of a row. Two sums of a row need separate scratch.
 template <int ThreadsOfRow>
 __device__ float row_sum(float x, float* scratch) {
   if constexpr (ThreadsOfRow > 32) {
@@ -61,13 +61,13 @@ __device__ int64_t own_row() {
   return blockIdx.x * int64_t{blockDim.x / ThreadsOfRow} + threadIdx.x / ThreadsOfRow;
 }
 
-/// Threads, in whole warps, of a block that takes a row of packs: each has `k` of them.
+/// Threads, in whole warps, of a block for a row of packs with `k` packs per thread.
 inline unsigned threads_of_block(int64_t width, int k) {
   return static_cast<unsigned>(ceil_div(width, 32 * kPack * int64_t{k}) * 32);
 }
 
-/// f(pack, threads of a row, blocks) for rows of a width, in blocks of kThreads. Narrower rows of
-/// packs have kernels of their own.
+/// Calls f(pack, threads of a row, blocks) for rows of a width, in blocks of kThreads. Narrower
+/// rows of packs have their own kernels.
 template <typename F>
 void with_rows(int64_t rows, int64_t width, bool packed, const F& f) {
   const auto blocks = [&](int64_t rows_of_block) {

@@ -1,5 +1,5 @@
-// Gradients of RMSNorm and LayerNorm: in one pass with those of the parameters where rows are
-// packs, else in several.
+// Gradients of RMSNorm and LayerNorm: in one pass with those of the parameters for rows of packs,
+// otherwise in several.
 #include "kernels/cuda/norm/gradient_rows.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/sums.cuh"
@@ -12,7 +12,7 @@ namespace {
 struct RowSums {
   float g = 0, product = 0;
 };
-/// A thread's sums over rows, of which the parameters' gradients are made: of dy · x̂ and of dy.
+/// A thread's sums over rows for the parameters' gradients: of dy · x̂ and of dy.
 template <int W>
 struct ParameterSums {
   Pack<W> weight{}, bias{};
@@ -34,7 +34,7 @@ __device__ void add_to_sums(const Columns<W, T, D>& own, const Pack<W>& weight,
   }
 }
 
-/// dx = inverse · (g - mean of g - x̂ · mean of g · x̂); of RMSNorm without the mean of g.
+/// dx = inverse · (g - mean of g - x̂ · mean of g · x̂); for RMSNorm without the mean of g.
 template <int W, typename T, typename D>
 __device__ void store_gradient(const NormBackward& n, int64_t at, const Columns<W, T, D>& own,
                                const Pack<W>& weight, const Statistics& row, const RowSums& sums) {
@@ -52,7 +52,7 @@ __device__ void store_gradient(const NormBackward& n, int64_t at, const Columns<
   store<W>(static_cast<D*>(n.dx.data) + at, dx);
 }
 
-/// Rows of any width, which are read twice: the parameters' gradients are computed elsewhere.
+/// Rows of any width, read twice; the parameters' gradients are computed separately.
 template <int W, int ThreadsOfRow, typename T, typename D>
 __global__ void norm_backward(NormBackward x, RowStarts starts) {
   __shared__ float scratch[2][32];
@@ -77,10 +77,10 @@ __global__ void norm_backward(NormBackward x, RowStarts starts) {
   }
 }
 
-/// Rows of packs, and of the block's rows the sums that the parameters' gradients are made of, so
-/// that x and dy are read once. Each thread has kBlockPacks packs of every row: with fewer, what a
-/// row costs each warp, its sums, addresses and barrier, would be most of the time.
-/// `dweight`, `dbias`: [blocks, width]; `dbias` may be null.
+/// Rows of packs, with the block's sums for the parameters' gradients, so that x and dy are read
+/// once. Each thread has kBlockPacks packs of every row: with fewer, the overhead per row and warp
+/// (sums, addresses, barrier) would dominate. `dweight`, `dbias`: [blocks, width]; `dbias` may be
+/// null.
 template <int ROWS, typename T, typename D>
 __global__ void __launch_bounds__(kThreads, 1)
     norm_backward_blocks(const __grid_constant__ NormBackward x,
@@ -112,18 +112,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int k = 0; k < K; ++k) {
       add_to_sums<kPack, T, D>(own[k], weight[k], statistics, sums, &parameters[k]);
     }
-    // Rows take turns with the scratch: one barrier parts them.
-    auto& turn = scratch[row % 2];
+    // Rows alternate between two scratch areas, so one barrier per row suffices.
+    auto& slot = scratch[row % 2];
     sums = {warp_sum(sums.g), warp_sum(sums.product)};
     if (lane == 0) {
-      turn[0][warp] = sums.g;
-      turn[1][warp] = sums.product;
+      slot[0][warp] = sums.g;
+      slot[1][warp] = sums.product;
     }
     __syncthreads();
     ahead.ask(place, row + ROWS, end);
     place = (place + 1) % ROWS;
-    sums = {warp_sum<kWarps>(lane % kWarps < warps ? turn[0][lane % kWarps] : 0.0F),
-            warp_sum<kWarps>(lane % kWarps < warps ? turn[1][lane % kWarps] : 0.0F)};
+    sums = {warp_sum<kWarps>(lane % kWarps < warps ? slot[0][lane % kWarps] : 0.0F),
+            warp_sum<kWarps>(lane % kWarps < warps ? slot[1][lane % kWarps] : 0.0F)};
     const int64_t start = starts(row);
 #pragma unroll
     for (int k = 0; k < K; ++k) {
@@ -139,12 +139,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-/// The same for narrow rows, whose blocks have fewer threads where each has many sums.
+/// The same for narrow rows, whose blocks have fewer threads if each has many sums.
 constexpr int narrow_threads(int k) { return k <= 2 ? kThreads : kThreads / 2; }
 constexpr int narrow_blocks_of_multiprocessor(int k) { return k == 1 || k == 3 ? 3 : 2; }
 
-/// The same for narrow rows: a row has a warp or a part of one, whose threads have K packs each,
-/// and a block many rows at once.
+/// The same for narrow rows: a row is processed by a warp or a part of one, with K packs per
+/// thread, and a block has many rows at once.
 template <int ThreadsOfRow, int K, typename T, typename D>
 __global__ void __launch_bounds__(narrow_threads(K), narrow_blocks_of_multiprocessor(K))
     norm_backward_narrow(NormBackward x, RowStarts starts, int64_t rows_of_block, float* dweight,
@@ -208,7 +208,7 @@ template <typename T, typename D>
 struct WeightGradient {
   const T* x;
   const D* dy;
-  const float *mean, *inverse;  // mean: null of RMSNorm
+  const float *mean, *inverse;  // mean: null for RMSNorm
   RowStarts starts;
   template <int W>
   __device__ Pack<W> at(int64_t row, int64_t column) const {
@@ -232,14 +232,16 @@ struct BiasGradient {
   }
 };
 
-/// False where the rows are too wide for the kernels that take blocks of rows, or not in packs.
+/// Returns false if the rows are too wide for the kernels that process blocks of rows, or not in
+/// packs.
 bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& starts, bool packed) {
   const int64_t rows = x.rows * x.heads;
   if (rows == 0 || !packed || x.width > kBlockPacks * kPack * kThreads) return false;
   bool is_run = true;
   with_types(x.x.type, x.dy.type, [&]<typename T, typename D>(T*, D*) {
-    // No more blocks than run at once: each writes as many sums as a row has columns. The order in
-    // which the parameters' gradients are summed follows from the GPU's multiprocessors, too.
+    // No more blocks than run at once, because each writes as many sums as a row has columns. The
+    // order of the parameters' gradient sums therefore also depends on the number of
+    // multiprocessors.
     const auto launch = [&](auto* kernel, unsigned threads, unsigned bytes, int64_t least_rows) {
       const int64_t rows_of_block =
           std::max(least_rows, ceil_div(rows, blocks_at_once(device, kernel, threads, bytes)));
@@ -276,7 +278,7 @@ bool run_in_blocks(Device& device, const NormBackward& x, const RowStarts& start
       narrow(norm_backward_narrow<32, 3, T, D>, 3);
     } else if (packs <= 4 * 32) {
       narrow(norm_backward_narrow<32, 4, T, D>, 4);
-    } else {  // as many rows ahead as a block has room for
+    } else {  // as many rows ahead as fit
       is_run = by_blocks(std::integral_constant<int, 2>()) ||
                by_blocks(std::integral_constant<int, 1>());
     }
@@ -295,7 +297,7 @@ void run(Device& device, const NormBackward& x) {
   with_types(x.x.type, x.dy.type, [&]<typename T, typename D>(T*, D*) {
     const auto* from = elements<T>(x.x);
     const auto* dy = elements<D>(x.dy);
-    // The parameters' gradients come first: dx may be dy.
+    // Computes the parameters' gradients first, because dx may alias dy.
     add_columns(device, rows, x.width, packed, x.dweight,
                 WeightGradient<T, D>{from, dy, x.rms ? nullptr : x.mean, x.inverse, starts});
     if (x.dbias) {

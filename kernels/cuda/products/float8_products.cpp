@@ -1,4 +1,4 @@
-// Products of 8-bit numbers by cuBLASLt.
+// FP8 products by cuBLASLt.
 #include <array>
 #include <stdexcept>
 #include <string>
@@ -16,7 +16,7 @@ cudaDataType_t data_type(Float8 format) {
 }
 cudaDataType_t result_type(Type type) { return type == Type::f32 ? CUDA_R_32F : CUDA_R_16BF; }
 
-/// What a prepared product is for. Alignments are those that the operation asks for.
+/// Key of a prepared product. Alignments are those required by the operation.
 struct Key {
   std::array<int64_t, 3> sizes;
   std::array<Float8, 2> formats;
@@ -42,8 +42,7 @@ struct KeyHash {
   }
 };
 
-/// cᵀ = b aᵀ: the library's left factor is our right one, of which it is told that it is
-/// transposed.
+/// cᵀ = b aᵀ: the library's left factor is our right one, passed as transposed.
 struct Plan {
   explicit Plan(const Float8Matmul& x)
       : left(data_type(x.b.format), x.k, x.n),
@@ -102,7 +101,7 @@ void Float8Products::State::choose(Plan& plan, const Float8Matmul& x) {
   if (static_cast<double>(x.m) * static_cast<double>(x.n) * static_cast<double>(x.k) < 1e8) return;
 
   Device& device = library.device();
-  // Numbers at random in their own scale: that of the product may not be known yet.
+  // Random numbers with their own scale: the product's may not be known yet.
   const auto fill = [&](int64_t rows, int64_t width, Float8 format, uint64_t key,
                         const Float8Scale* scale) {
     const auto count = static_cast<size_t>(rows * width);
@@ -111,7 +110,7 @@ void Float8Products::State::choose(Plan& plan, const Float8Matmul& x) {
     if (!codes) return codes;
     const Array numbers(wide.get(), Type::bf16);
     cuda::run(device, FillNormal{.count = rows * width, .key = key, .y = numbers});
-    cuda::run(device, Quantise{.rows = rows,
+    cuda::run(device, Quantize{.rows = rows,
                                .width = width,
                                .format = format,
                                .x = numbers,
@@ -120,7 +119,7 @@ void Float8Products::State::choose(Plan& plan, const Float8Matmul& x) {
     return codes;
   };
   const auto scale = device.allocate_in_order(sizeof(Float8Scale));
-  if (!scale) return;  // the same bits, perhaps later
+  if (!scale) return;  // same bits, possibly slower
   auto* const one = static_cast<Float8Scale*>(scale.get());
   cuda::run(device, FillConstant{.count = 2, .value = 1, .y = Array(&one->inverse)});
   const auto a = fill(x.m, x.k, x.a.format, 1, one), b = fill(x.n, x.k, x.b.format, 2, one);
@@ -152,8 +151,8 @@ void Float8Products::run(const Float8Matmul& x) {
   check(state_->start(*plan, plan->algorithm, x), "computing a product of 8-bit numbers");
 }
 
-// A gradient may lie anywhere in its buffer: the product goes there from an aligned place, in fp32,
-// so that it is rounded once.
+// A gradient may be unaligned in its buffer: the product is computed in aligned fp32 memory and
+// then rounded once.
 void Float8Products::run_aside(const Float8Matmul& x) {
   Device& device = state_->library.device();
   Float8Matmul aligned = x;

@@ -25,7 +25,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// The least of a few times; infinite where the kernel does not run.
+/// The minimum of a few times; infinite if the kernel does not run.
 double seconds(const Device& device, const std::function<bool()>& start) {
   const Event begin, end;
   double least = INFINITY;
@@ -82,7 +82,7 @@ std::vector<cublasLtMatmulAlgo_t> choices(const Library& library, const LibraryP
     cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{Library::kWorkspaceBytes});
-  // Sums of parts in a 16-bit type would be rounded more than once.
+  // Split-K sums in a 16-bit type would be rounded more than once.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, product.left_alignment);
@@ -103,13 +103,13 @@ std::vector<cublasLtMatmulAlgo_t> choices(const Library& library, const LibraryP
 
 cublasLtMatmulAlgo_t fastest(Device& device, const std::vector<cublasLtMatmulAlgo_t>& all,
                              size_t result_bytes, const StartProduct& start) {
-  // Another order of sums shows in most results in fp32, but in only one of some ten thousand that
-  // are rounded to 16 bits.
+  // Another summation order shows in most fp32 results, but in only one of some ten thousand
+  // results rounded to 16 bits.
   constexpr size_t kTellingBytes = size_t{1} << 19;
   if (result_bytes < kTellingBytes) return all.front();
-  const auto wanted = device.allocate_in_order(result_bytes);
+  const auto expected = device.allocate_in_order(result_bytes);
   const auto got = device.allocate_in_order(result_bytes);
-  if (!wanted || !got) return all.front();  // the same bits, perhaps later
+  if (!expected || !got) return all.front();  // the same bits, perhaps later
   const auto compute = [&](const cublasLtMatmulAlgo_t& algorithm, void* result) {
     check(cudaMemsetAsync(result, 0, result_bytes, device.stream()), "clearing");
     return start(algorithm, result);
@@ -118,11 +118,12 @@ cublasLtMatmulAlgo_t fastest(Device& device, const std::vector<cublasLtMatmulAlg
     return seconds(device, [&] { return start(algorithm, got.get()); });
   };
   size_t chosen = 0;
-  if (!compute(all[0], wanted.get())) return all[0];
+  if (!compute(all[0], expected.get())) return all[0];
   double best = time(all[0]);
   for (size_t i = 1; i < all.size(); ++i) {
     if (!compute(all[i], got.get())) continue;
-    if (!same_bytes(device, wanted.get(), got.get(), static_cast<int64_t>(result_bytes))) continue;
+    if (!same_bytes(device, expected.get(), got.get(), static_cast<int64_t>(result_bytes)))
+      continue;
     const double least = time(all[i]);
     if (least >= best) continue;
     best = least;
@@ -145,7 +146,7 @@ cudaDataType_t data_type(Type type) {
   return CUDA_R_32F;
 }
 
-/// What a prepared product is for.
+/// Key of a prepared product.
 struct Key {
   std::array<int64_t, 3> sizes;
   std::array<Type, 2> types;
@@ -179,8 +180,8 @@ cublasLtEpilogue_t epilogue_of(const Matmul& x) {
   return x.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// What is prepared. cᵀ = bᵀ aᵀ: the library's left factor is our right one. What an activation
-/// function is applied to is the library's auxiliary result.
+/// A prepared product. cᵀ = bᵀ aᵀ: the library's left factor is our right one. The input of the
+/// activation function is the library's auxiliary output.
 struct Plan {
   explicit Plan(const Matmul& x)
       : left(data_type(x.b.type), x.b_transposed ? x.k : x.n, x.b_transposed ? x.n : x.k),
@@ -205,7 +206,7 @@ struct Plan {
   Description operation;
   Layout left, right, result;
   cublasLtMatmulAlgo_t algorithm{};
-  bool exists = false;  // false: the library has no kernel for it
+  bool exists = false;  // false if the library has no kernel for it
 };
 
 }  // namespace
@@ -250,7 +251,7 @@ void Products::State::choose(Plan& plan, const Matmul& x, const Key& key) {
   cuda::run(device, FillNormal{.count = x.k * x.n, .key = 2, .y = right});
   trial.a = left;
   trial.b = right;
-  // What stands in the product's own place of c changes: it is about to be computed.
+  // Timing overwrites the product's own part of c, which is about to be computed.
   const auto compute = [&](const cublasLtMatmulAlgo_t& algorithm, void* c) {
     (x.activated ? trial.activated.data : trial.c.data) = c;
     return start(plan, algorithm, trial) == CUBLAS_STATUS_SUCCESS;
@@ -263,7 +264,7 @@ Products::~Products() = default;
 
 namespace {
 
-/// The library knows one activation function, and computes it as exactly as 16 bits can tell.
+/// The library has one activation function, exact to 16 bits.
 bool is_librarys(const Matmul& x) {
   return x.activation == Activation::gelu_tanh && x.c.type != Type::f32 && x.c.type == x.a.type;
 }
@@ -285,7 +286,7 @@ void Products::run_plain(const Matmul& x) {
   if (!run_prepared(x)) run_in_tiles(state_->library.device(), x);
 }
 
-/// False where the library has nothing for it.
+/// Returns false if the library has no kernel for it.
 bool Products::run_prepared(const Matmul& x) {
   if (x.m == 0 || x.n == 0 || (x.k == 0 && x.accumulate)) return true;
   if (x.k == 0) return false;

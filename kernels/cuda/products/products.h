@@ -13,17 +13,17 @@
 
 namespace ferry::kernels::cuda {
 
-// What products by cuBLASLt share.
+// Shared by products with cuBLASLt.
 
 void check(cublasStatus_t status, const char* what);
 
-/// The greatest power of two, 256 at most, that an address is a multiple of.
+/// The alignment of an address: the largest power of two, at most 256.
 uint32_t alignment_of(const void* address);
 
-/// The library on one device, with memory that its kernels compute in.
+/// The library on one device, with its workspace.
 class Library {
  public:
-  // What NVIDIA recommends for Hopper; more does not gain.
+  // NVIDIA's recommendation for Hopper; more does not help.
   static constexpr size_t kWorkspaceBytes = size_t{64} << 20;
 
   explicit Library(Device& device);
@@ -41,7 +41,7 @@ class Library {
   std::shared_ptr<void> workspace_;
 };
 
-/// A matrix of the library's, which counts columns first: ours is its transpose.
+/// A matrix of the library, which is column-major: the transpose of ours.
 class Layout {
  public:
   Layout(cudaDataType_t type, int64_t rows, int64_t columns);
@@ -54,7 +54,7 @@ class Layout {
   cublasLtMatrixLayout_t layout_ = nullptr;
 };
 
-/// What a product is, for the library.
+/// A product's descriptor.
 class Description {
  public:
   Description();
@@ -73,28 +73,26 @@ class Description {
   cublasLtMatmulDesc_t operation_ = nullptr;
 };
 
-/// A product as the library sees it; alignments in bytes.
+/// A product in the library's terms; alignments in bytes.
 struct LibraryProduct {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t left = nullptr, right = nullptr, result = nullptr;
   uint32_t left_alignment = 0, right_alignment = 0, result_alignment = 0;
 };
 
-/// The library's kernels for it, the best by its own judgement first; none where it has none.
+/// The library's algorithms for it, best by its heuristics first; empty if there are none.
 std::vector<cublasLtMatmulAlgo_t> choices(const Library& library, const LibraryProduct& product);
 
-/// Of `all`, which are not none, the fastest of those that have the first one's bits, and the first
-/// where there are too few results to tell.
-/// start(algorithm, result) queues a product of numbers at random, and tells whether it could.
+/// Of `all`, which is not empty, the fastest algorithm with the same bits as the first one, or the
+/// first if there are too few results. start(algorithm, result) queues a product of random
+/// numbers, and returns whether it could.
 using StartProduct = std::function<bool(const cublasLtMatmulAlgo_t& algorithm, void* result)>;
 cublasLtMatmulAlgo_t fastest(Device& device, const std::vector<cublasLtMatmulAlgo_t>& all,
                              size_t result_bytes, const StartProduct& start);
 
-/// What the library has prepared for the shapes so far seen.
-///
-/// **Bits.** The library's own first choice for a shape says what the bits are. Of its other
-/// choices those that give the same bits, on random numbers, are timed when a shape is met for the
-/// first time, and the fastest is kept: how long something took never changes a result.
+/// A cache of the library's algorithms by shape. **Bits.** The library's first choice for a shape
+/// defines the bits. Of its other choices, those with the same bits on random numbers are timed on
+/// first use of a shape, and the fastest is kept: timing never changes a result.
 class Products {
  public:
   explicit Products(Library& library);
@@ -110,7 +108,7 @@ class Products {
   std::unique_ptr<State> state_;
 };
 
-/// The same of 8-bit numbers, on Hopper and later.
+/// The same for FP8, on Hopper and later.
 class Float8Products {
  public:
   explicit Float8Products(Library& library);
@@ -125,7 +123,7 @@ class Float8Products {
   std::unique_ptr<State> state_;
 };
 
-/// Products that nothing better is there for: of any type, size and alignment, and slow.
+/// The slow fallback for products of any type, size and alignment.
 void run_in_tiles(Device& device, const Matmul& x);
 void run_in_tiles(Device& device, const GroupedMatmul& x);
 void run_in_tiles(Device& device, const GroupedMatmulGradient& x);

@@ -1,5 +1,5 @@
-// Matrix products in tiles of 64 x 64 with plain multiplications in fp32: what the library, or for
-// groups of rows the tensor cores, have no kernel for.
+// Matrix products in tiles of 64 x 64 with plain multiplications in fp32: for what the library, or
+// for grouped products the tensor cores, do not support.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kTile = 64, kDepth = 16;
 
-/// A matrix of any order of its elements.
+/// A matrix with arbitrary strides.
 template <typename T>
 struct Matrix {
   const T* data;
@@ -21,8 +21,8 @@ struct Matrix {
   }
 };
 
-/// The tile of c that begins at (first_row, first_column): c = a·b + bias, or c += a·b. Each of 256
-/// threads computes 4 x 4 elements.
+/// The tile of c at (first_row, first_column): c = a·b + bias, or c += a·b. Each of 256 threads
+/// computes 4 x 4 elements.
 template <typename T, typename C>
 __device__ void multiply_tile(const Matrix<T>& a, const Matrix<T>& b, const T* bias, C* c,
                               int64_t m, int64_t n, int64_t k, int64_t first_row,
@@ -33,7 +33,7 @@ __device__ void multiply_tile(const Matrix<T>& a, const Matrix<T>& b, const T* b
   for (int64_t step = 0; step < k; step += kDepth) {
     __syncthreads();
     for (int i = thread; i < kTile * kDepth; i += 256) {
-      // Neighbouring threads read neighbouring elements, whichever way the matrix lies.
+      // Neighbouring threads read neighbouring elements, whatever the matrix's layout.
       const bool by_depth = a.column_stride == 1;
       const int depth = by_depth ? i % kDepth : i / kTile, row = by_depth ? i / kDepth : i % kTile;
       const bool is_there = first_row + row < m && step + depth < k;
@@ -85,7 +85,7 @@ __global__ void matmul(Matrix<T> a, Matrix<T> b, const T* bias, C* c, int64_t m,
                 accumulate);
 }
 
-/// What the groups of one launch have of their own: as much as a kernel's arguments hold.
+/// Per-group arguments of one launch, as many as fit in kernel arguments.
 constexpr int kGroups = 128;
 struct GroupPointers {
   const void* b[kGroups];
@@ -93,8 +93,8 @@ struct GroupPointers {
   void* c[kGroups];
 };
 
-/// Tiles are numbered through the groups' rows, which lie along x, as y has 65535 blocks at most; a
-/// block looks up whose its own is.
+/// Tiles are numbered across the groups' rows along x, because y has at most 65535 blocks; a block
+/// looks up its group.
 template <typename T, typename C>
 __global__ void grouped_matmul(GroupedMatmul x, GroupPointers pointers, int first_group,
                                int groups) {

@@ -279,7 +279,7 @@ TEST_F(Tokenize, FilesOfOtherKindsAreNamed) {
   EXPECT_THAT(ferry("data tokenize --input " + input + " --output-prefix " + path("p") +
                     " --tokenizer-type HuggingFaceTokenizer --tokenizer-model org/model")
                   .err,
-              HasSubstr("a name of the hub is none"));
+              HasSubstr("for a model on a hub"));
 }
 
 TEST_F(Tokenize, TheTypeIsToldAndMayBeChosen) {

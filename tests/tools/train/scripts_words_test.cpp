@@ -158,7 +158,7 @@ TEST_F(ScriptsWords, AreCheckedByALaunchAsByTheJob) {
   const Outcome hub = shell(launch + none + " --set arguments.tokenizer-type=HuggingFaceTokenizer" +
                             " --set arguments.tokenizer-model=org/model");
   EXPECT_EQ(hub.code, 2) << hub.out;
-  EXPECT_THAT(hub.out, HasSubstr("--tokenizer-model org/model is no folder here"));
+  EXPECT_THAT(hub.out, HasSubstr("--tokenizer-model org/model is not a folder on this machine"));
 }
 
 // What starts here and now is also held against the files that are here.
@@ -179,7 +179,7 @@ TEST_F(ScriptsWords, AModelWithoutATypeOfTokenizerIsRefused) {
       "--max-position-embeddings 32 --micro-batch-size 2 --train-iters 1 --lr 1e-3 --vocab-size "
       "100 --tokenizer-model alehc/swissai-tokenizer");
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.out, HasSubstr("without --tokenizer-type, which is GPT2BPETokenizer then"));
+  EXPECT_THAT(outcome.out, HasSubstr("without --tokenizer-type: the default, GPT2BPETokenizer"));
 }
 
 }  // namespace

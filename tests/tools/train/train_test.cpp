@@ -52,21 +52,21 @@ TEST_F(Program, ADryRunOfTrainingRefusesWhatTheRunWould) {
           "hidden_size is 32 in the checkpoint");
   refused("--mock-data --load " + saved + " --ckpt-step 7", 3, "--ckpt-step asks for 7");
   refused("--data-path " + path("none"), 3, "none.idx does not exist");
-  refused("--data-path " + corpus + ".bin", 3, "without their endings: give " + corpus);
+  refused("--data-path " + corpus + ".bin", 3, "without the extensions: give " + corpus);
   refused("--data-path " FERRY_FIXTURES "/data", 3, "ferry data config " FERRY_FIXTURES "/data");
   refused("--split 0,1,0 --data-cache-path " + path("cache") + " --data-path " + corpus, 2,
           "there is nothing to train on");
   EXPECT_EQ(ferry(kTrain + "--dry-run --data-path " + corpus).code, 0);
   write(path("file"), "");
   const std::string save = "--mock-data --save-interval 4 --save ";
-  refused(save + path("file"), 2, "is a file: give a run's folder");
+  refused(save + path("file"), 2, "is a file: give a run folder");
   refused(save + saved + "/iter_0000004", 2, "is the folder of an iteration");
   refused("--mock-data --metrics-json " + saved, 2, "is a folder: give the path of a file");
 }
 
 // They stand on standard error, after the list of arguments, and once more when the start is over.
 TEST_F(Program, WarningsOfTheStartComeTwiceOnStandardError) {
-  const std::string warning = "WARNING: no checkpoint is in --load " + path("none");
+  const std::string warning = "WARNING: there is no checkpoint in --load " + path("none");
   const Outcome apart = ferry(kTrain + "--mock-data --load " + path("none"));
   ASSERT_EQ(apart.code, 0) << apart.err;
   EXPECT_THAT(apart.out, Not(HasSubstr("WARNING")));
@@ -78,7 +78,7 @@ TEST_F(Program, WarningsOfTheStartComeTwiceOnStandardError) {
   ASSERT_EQ(std::system(command.c_str()), 0);
   const std::string both = read(path("both"));
   EXPECT_LT(both.find("end of arguments"), both.find(warning));
-  EXPECT_LT(both.find("memory of a rank"), both.rfind(warning));
+  EXPECT_LT(both.find("memory per rank"), both.rfind(warning));
   EXPECT_LT(both.rfind(warning), both.find("[before the start of training step]"));
 }
 

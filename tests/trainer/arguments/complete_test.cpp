@@ -91,7 +91,7 @@ TEST(CompleteArguments, TakesRanksFromTheLauncher) {
   EXPECT_EQ(run.arguments.rank, 5);
   EXPECT_THAT(refusal("--context-parallel-size 2 --tensor-model-parallel-size 8", launch),
               HasSubstr("start a multiple of 16"));
-  EXPECT_THAT(refusal("--data-parallel-size 2", launch), HasSubstr("which makes 8 for data"));
+  EXPECT_THAT(refusal("--data-parallel-size 2", launch), HasSubstr("which leaves 8 for data"));
 }
 
 TEST(CompleteArguments, NamesSizesThatDoNotFit) {
@@ -117,7 +117,7 @@ TEST(CompleteArguments, NamesSizesThatDoNotFit) {
                       "--data-parallel-size 2"),
               HasSubstr("for --expert-model-parallel-size, 1 and 3 fit"));
   EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --expert-model-parallel-size 2"),
-              HasSubstr("no multiple of 2"));
+              HasSubstr("not a multiple of 2"));
   EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --tensor-model-parallel-size 2"),
               HasSubstr("--sequence-parallel"));
   EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --moe-layer-freq [1]*3"),
@@ -143,8 +143,9 @@ TEST(CompleteArguments, NamesNumbersThatNothingCanBeMadeOf) {
 
 // Evaluations take as many samples at a time as training does.
 TEST(CompleteArguments, NamesBatchesThatEvaluationsCannotTake) {
-  EXPECT_THAT(refusal("--eval-micro-batch-size 1 --eval-global-batch-size 3"),
-              HasSubstr("--eval-global-batch-size 3 is no multiple of --micro-batch-size 2 x 1"));
+  EXPECT_THAT(
+      refusal("--eval-micro-batch-size 1 --eval-global-batch-size 3"),
+      HasSubstr("--eval-global-batch-size 3 is not a multiple of --micro-batch-size 2 x 1"));
   EXPECT_THAT(refusal("--eval-micro-batch-size 1 --eval-global-batch-size 1"),
               HasSubstr("2 is the next"));
   const auto even = completed(small("--eval-micro-batch-size 1 --eval-global-batch-size 6"));
@@ -189,15 +190,15 @@ TEST(CompleteArguments, NamesWhatContradicts) {
   EXPECT_THAT(refusal("--lr-decay-samples 100"), HasSubstr("give --lr-decay-iters"));
   EXPECT_THAT(refusal("--lr-warmup-fraction 0.1 --lr-warmup-iters 3"), HasSubstr("excludes"));
   EXPECT_THAT(refusal("--min-lr 0.1"), HasSubstr("--min-lr 0.1 is not between 0 and --lr 0.001"));
-  EXPECT_THAT(refusal("--save x"), HasSubstr("--save-interval says how often"));
+  EXPECT_THAT(refusal("--save x"), HasSubstr("give --save-interval, how often to save"));
   EXPECT_THAT(refusal("--save x --save-interval 5 --save-retain-interval 7"),
-              HasSubstr("no multiple"));
+              HasSubstr("not a multiple"));
   EXPECT_THAT(refusal("--weight-decay-incr-style linear"), HasSubstr("give both"));
   EXPECT_THAT(refusal("--start-weight-decay 0.3"), HasSubstr("linear or cosine"));
   EXPECT_THAT(refusal("--recompute-granularity full"), HasSubstr("--recompute-method"));
   EXPECT_THAT(refusal("--recompute-activations --recompute-method block"), HasSubstr("full"));
   EXPECT_THAT(refusal("--recompute-granularity selective --recompute-modules mlp attention"),
-              HasSubstr("attention: there are core_attn, layernorm"));
+              HasSubstr("attention: supported are core_attn, layernorm"));
   EXPECT_THAT(refusal("--recompute-granularity selective --recompute-modules mla_up_proj"),
               HasSubstr("--multi-latent-attention"));
   EXPECT_THAT(refusal("--overlap-param-gather"), HasSubstr("--use-distributed-optimizer"));
@@ -239,19 +240,20 @@ TEST(CompleteArguments, PadsVocabularies) {
   EXPECT_EQ(padded_vocabulary(50257, 128, 8), 51200);
   EXPECT_EQ(padded_vocabulary(1, 1, 1), 1);
   auto a = completed(small("--tensor-model-parallel-size 2")).arguments;
-  settle_vocabulary(a, 250);
+  complete_vocabulary(a, 250);
   EXPECT_EQ(a.padded_vocab_size, 256);
-  EXPECT_THROW(settle_vocabulary(a, 257), Error);
-  settle_vocabulary(a, 256);
+  EXPECT_THROW(complete_vocabulary(a, 257), Error);
+  complete_vocabulary(a, 256);
   auto elsewhere =
       completed(small("--tokenizer-type HuggingFaceTokenizer --tokenizer-model some/where "
                       "--data-parallel-size 1"))
           .arguments;
   try {
-    settle_vocabulary(elsewhere, 0);
+    complete_vocabulary(elsewhere, 0);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--tokenizer-model some/where is no folder here"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("--tokenizer-model some/where is not a folder on this machine"));
   }
 }
 

@@ -49,7 +49,7 @@ TEST(Namespace, IsWhatMegatronSaved) {
   replace("--pipeline-model-parallel-size 2", "");
   replace("--dist-ckpt-optim-fully-reshardable", "");
   TrainArguments a = completed(line, ranks(4)).arguments;
-  settle_vocabulary(a, 250);
+  complete_vocabulary(a, 250);
   a.consumed_train_samples = 40;
   SavedProgress progress;
   progress.iteration = 5;
@@ -72,7 +72,7 @@ TEST(Namespace, IsWhatMegatronSaved) {
 
 TEST(Namespace, GivesTheModelBack) {
   TrainArguments a = completed(deepseek_words(), ranks(2)).arguments;
-  settle_vocabulary(a, 250);
+  complete_vocabulary(a, 250);
   const LoadedValue args = saved(a);
   const RunArguments run = read_run_arguments(args.value);
   EXPECT_EQ(run.layers, 4);
@@ -176,7 +176,7 @@ TEST(AdoptArguments, RefusesModelsThatAreNotToBeHad) {
     EXPECT_THAT(error.what(), HasSubstr("--hybrid-layer-pattern"));
   }
   adopt_checkpoint_arguments(a, Value(), "runs/x", notes);
-  EXPECT_THAT(notes.back(), HasSubstr("has no arguments"));
+  EXPECT_THAT(notes.back(), HasSubstr("has no stored arguments"));
 }
 
 TEST(ConsumedSamples, AreReadBack) {

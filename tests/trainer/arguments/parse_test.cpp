@@ -79,18 +79,19 @@ TEST(ParseArguments, ReadsFilesWhereTheyStand) {
   EXPECT_EQ(parse("--yaml-cfg /a/run.yaml --seed 4").seed, 4);
 
   EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("/a/args"); }),
-              HasSubstr("a file of arguments is given as @/a/args"));
+              HasSubstr("give a file of arguments as @/a/args"));
   files.put("/a/loop", "@/a/loop");
-  EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("@/a/loop"); }), HasSubstr("names itself"));
+  EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("@/a/loop"); }),
+              HasSubstr("include itself"));
   files.put("/a/bad.yaml", "num_leyers: 2");
   EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("--yaml-cfg /a/bad.yaml"); }),
-              HasSubstr("num_leyers is no argument of training; the nearest is --num-layers"));
+              HasSubstr("num_leyers is not an argument of training; the nearest is --num-layers"));
   files.put("/a/twice.yaml", "num_layers: 2\nseed: 1\nnum_layers: 4\n");
   EXPECT_THAT(error_of(ErrorKind::corrupt, [&] { parse("--yaml-cfg /a/twice.yaml"); }),
               HasSubstr("/a/twice.yaml, line 3: the key 'num_layers' is on line 1 already"));
   files.put("/a/spelt.yaml", "num_layers: 2\nnum-layers: 4\n");
   EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("--yaml-cfg /a/spelt.yaml"); }),
-              HasSubstr("/a/spelt.yaml: num_layers is there with _ and with -"));
+              HasSubstr("/a/spelt.yaml: num_layers is given both with _ and with -"));
   files.put("/a/quote", "--save 'x");
   EXPECT_THAT(error_of(ErrorKind::invalid, [&] { parse("@/a/quote"); }), HasSubstr("quotation"));
   error_of(ErrorKind::not_found, [&] { parse("@/a/none"); });
@@ -104,10 +105,10 @@ TEST(ParseArguments, NamesWhatIsWrong) {
   EXPECT_THAT(refusal("--num-layers 3.5"), HasSubstr("--num-layers: '3.5' is not a whole number"));
   EXPECT_THAT(refusal("--num-layers 99999999999999999999"), HasSubstr("whole number"));
   EXPECT_THAT(refusal("--lr nan"), HasSubstr("--lr: 'nan' is not a number"));
-  EXPECT_THAT(refusal("--lr"), HasSubstr("--lr wants a value"));
-  EXPECT_THAT(refusal("--lr --bf16"), HasSubstr("--lr wants a value"));
+  EXPECT_THAT(refusal("--lr"), HasSubstr("--lr needs a value"));
+  EXPECT_THAT(refusal("--lr --bf16"), HasSubstr("--lr needs a value"));
   EXPECT_THAT(refusal("--bf16=1"), HasSubstr("--bf16 takes no value"));
-  EXPECT_THAT(refusal("--bf16 yes"), HasSubstr("'yes' stands without"));
+  EXPECT_THAT(refusal("--bf16 yes"), HasSubstr("'yes' is not preceded by"));
   EXPECT_THAT(refusal("--optimizer adm"), HasSubstr("adam sgd"));
   EXPECT_THAT(refusal("--exit-signal SIGKILL"), HasSubstr("SIGUSR2"));
   EXPECT_THAT(refusal("--batch-size 3"), HasSubstr("older releases"));
@@ -115,7 +116,7 @@ TEST(ParseArguments, NamesWhatIsWrong) {
 }
 
 TEST(ParseArguments, BoundsWholeNumbers) {
-  EXPECT_THAT(refusal("--num-layers 0"), HasSubstr("a whole number from 1 to 65536 is wanted"));
+  EXPECT_THAT(refusal("--num-layers 0"), HasSubstr("must be a whole number from 1 to 65536"));
   EXPECT_THAT(refusal("--num-layers 65537"), HasSubstr("--num-layers 65537"));
   EXPECT_THAT(refusal("--train-iters -1"), HasSubstr("from 0 to"));
   EXPECT_THAT(refusal("--keep-last 0"), HasSubstr("from 1 to"));
@@ -125,7 +126,7 @@ TEST(ParseArguments, BoundsWholeNumbers) {
 TEST(ParseArguments, RefusesWhatItDoesNotHaveButForTheDefault) {
   const std::string message = refusal("--fp4-format e2m1", ErrorKind::unsupported);
   EXPECT_THAT(message, HasSubstr("--fp4-format is an argument of Megatron-LM"));
-  EXPECT_THAT(message, HasSubstr("it is None"));
+  EXPECT_THAT(message, HasSubstr("(default: None)"));
   refusal("--use-megatron-fsdp", ErrorKind::unsupported);
   refusal("--rl-use-sequence-packing", ErrorKind::unsupported);
   refusal("--megatron-fsdp-main-grads-dtype bf16", ErrorKind::unsupported);
@@ -139,15 +140,16 @@ TEST(ParseArguments, RefusesWhatItDoesNotHaveButForTheDefault) {
 TEST(ParseArguments, RefusesEmptyValues) {
   for (const char* flag : {"--save", "--load", "--metrics-json", "--split"}) {
     EXPECT_THAT(refusal(std::string(flag) + "="),
-                HasSubstr(std::string(flag) + " is given an empty value"));
+                HasSubstr(std::string(flag) + " has an empty value"));
   }
 }
 
 TEST(ParseArguments, TakesDtypesOfEachArgument) {
   EXPECT_EQ(parsed("--main-grads-dtype bf16").main_grads_dtype, "torch.bfloat16");
   EXPECT_EQ(parsed("").exp_avg_dtype, "torch.float32");
-  EXPECT_THAT(refusal("--main-grads-dtype int8"), HasSubstr("'int8' is none of fp32, bf16, fp16"));
-  EXPECT_THAT(refusal("--main-grads-dtype fp16"), HasSubstr("none of its choices: fp32 bf16"));
+  EXPECT_THAT(refusal("--main-grads-dtype int8"),
+              HasSubstr("'int8' is not one of fp32, bf16, fp16"));
+  EXPECT_THAT(refusal("--main-grads-dtype fp16"), HasSubstr("is not one of: fp32 bf16"));
   EXPECT_THAT(refusal("--exp-avg-dtype auto"), HasSubstr("fp32 fp16 bf16 fp8"));
 }
 
@@ -181,7 +183,7 @@ TEST(ParseArguments, SaysWhyNoAttentionIsFused) {
   EXPECT_THAT(note("--attention-backend fused --seq-length 100 --attention-dropout 0 "
                    "--context-parallel-size 2"),
               EndsWith(": neither --bf16 nor --fp16, --context-parallel-size 2, --seq-length 100, "
-                       "no multiple of 128"));
+                       "not a multiple of 128"));
 }
 
 TEST(LayerPattern, IsAnExpression) {

@@ -77,7 +77,7 @@ TEST(FailedSaves, ACommandThatEndsWithTheRunIsToldOfSo) {
       test_device, std::make_shared<FailingOnce>("0000015", 0));
   EXPECT_THAT(outcome.problem, testing::HasSubstr("the disk is full"));
   EXPECT_THAT(outcome.printed,
-              testing::HasSubstr("the run ends: the command of iteration 10 was stopped"));
+              testing::HasSubstr("the run ends: the command for iteration 10 was stopped"));
 }
 
 }  // namespace

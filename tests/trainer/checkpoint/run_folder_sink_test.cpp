@@ -72,8 +72,8 @@ TEST_F(Saves, ThoseInPiecesHoldTheSame) {
       const std::string whole = run("whole", both + "--async-save");
       const std::string pieces = run("pieces", both + "--async-save --staging-memory 64KiB");
       EXPECT_THAT(whole, testing::Not(testing::HasSubstr("pieces")));
-      EXPECT_THAT(whole, testing::HasSubstr("staging: copies of what a rank saves take up to"));
-      EXPECT_THAT(pieces, testing::HasSubstr("staging: --staging-memory has room for less"));
+      EXPECT_THAT(whole, testing::HasSubstr("staging: saves take up to"));
+      EXPECT_THAT(pieces, testing::HasSubstr("staging: --staging-memory allows less"));
       for (const char* iteration : {"iter_0000010", "iter_0000015", "iter_0000020", "iter_0000025",
                                     "non_persistent/iter_0000024"}) {
         const std::string folder = std::string("/") + iteration;
@@ -206,7 +206,8 @@ TEST_F(Saves, LeaveThoseThatTheRunDoesNotGoOnFrom) {
   const std::string tracker = "latest_checkpointed_iteration.txt";
   run("run", "");  // 10, 15, 20 and 25
   const std::string told = run("run", "--save-interval 3 --keep-last 1 --exit-interval 12 ");
-  EXPECT_THAT(told, testing::HasSubstr("does not go on from, of iterations 10, 15, 20, 25: "));
+  EXPECT_THAT(told,
+              testing::HasSubstr("outside this run's history, of iterations 10, 15, 20, 25: "));
   EXPECT_THAT(left_in("run"),
               testing::UnorderedElementsAre("iter_0000010", "iter_0000012", "iter_0000015",
                                             "iter_0000020", "iter_0000025", tracker));
@@ -219,7 +220,7 @@ TEST_F(Saves, LeaveThoseThatTheRunDoesNotGoOnFrom) {
   EXPECT_THAT(left_in("run"),
               testing::UnorderedElementsAre("iter_0000020", "iter_0000025", tracker));
   EXPECT_THAT(run_of(own + "--ckpt-step 25 --exit-interval 30 "),
-              testing::Not(testing::HasSubstr("does not go on from")));
+              testing::Not(testing::HasSubstr("outside this run's history")));
   EXPECT_THAT(left_in("run"), testing::UnorderedElementsAre("iter_0000030", tracker));
 }
 
@@ -260,11 +261,14 @@ TEST_F(Saves, ARunWhoseFolderIsTakenOverEnds) {
     const std::string words = "--load " + run_fixture("f32_qwen3") + " --save " + path +
                               common_words(scratch_) + layout::kAll +
                               "--eval-iters 0 --save-interval 5 --exit-interval 20 " + mode;
-    EXPECT_THAT(
-        outcome_of(words, test_device, std::make_shared<TakenOver>()).problem,
-        testing::AllOf(testing::HasSubstr("another run saves in " + path),
-                       testing::HasSubstr("process 42 on node7, as this process seemed dead")));
-    EXPECT_FALSE(fs::exists(path + "/iter_0000015"));
+    EXPECT_THAT(outcome_of(words, test_device, std::make_shared<TakenOver>()).problem,
+                testing::AllOf(
+                    testing::HasSubstr("another run saves in " + path),
+                    testing::HasSubstr("process 42 on node7, as this process seemed dead")));
+    // An asynchronous save may start before the one of iteration 10 is on disk.
+    if (mode.empty()) {
+      EXPECT_FALSE(fs::exists(path + "/iter_0000015"));
+    }
     fs::remove_all(path);
   }
 }
@@ -319,7 +323,7 @@ TEST_F(Saves, MayTakeTheirRoomFromOlderOnes) {
 TEST_F(Saves, TakeTheirRoomWhenAsked) {
   const std::string told =
       run("run", "--free-space-for-saves --async-save " + std::string(layout::kAll));
-  EXPECT_EQ(told.find("no room could be made"), std::string::npos);
+  EXPECT_EQ(told.find("could not free space"), std::string::npos);
   EXPECT_EQ(told.find("removed "), std::string::npos);
   EXPECT_EQ(left_in("run").size(), 5u);
 }

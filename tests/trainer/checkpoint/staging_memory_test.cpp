@@ -1,9 +1,10 @@
 // What memory of a host the copies of saves may take, and what is told of it.
+#include "trainer/checkpoint/staging_memory.h"
+
 #include <fstream>
 
 #include "tests/trainer/language/runs.h"
 #include "trainer/arguments/complete.h"
-#include "trainer/checkpoint/staging_memory.h"
 #include "trainer/language/memory_plan.h"
 
 namespace ferry::test {
@@ -85,13 +86,13 @@ TEST(StagingRoom, IsSharedByWhatRanksWant) {
   EXPECT_EQ(enough[1].bytes, kGiB);
   EXPECT_EQ(enough[0].ranks_in_pieces, 0);
   EXPECT_EQ(staging_text(enough[1]),
-            "staging: copies of what a rank saves take up to 3.000 GiB of its host's memory\n");
+            "staging: saves take up to 3.000 GiB of host memory per rank\n");
   const auto short_of_it = rooms({3 * kGiB, kGiB}, {}, 2 * kGiB);
   EXPECT_EQ(short_of_it[0].bytes, for_staging(2 * kGiB) * 3 / 4);
   EXPECT_EQ(short_of_it[1].bytes, for_staging(2 * kGiB) / 4);
   EXPECT_THAT(staging_text(short_of_it[0]),
-              HasSubstr("a host's memory has room for less, from 0.438 GiB a rank, on 2 ranks: "
-                        "their saves go in pieces, and a step waits"));
+              HasSubstr("a host's memory allows less, from 0.438 GiB per rank, on 2 ranks: their "
+                        "saves go in pieces, and a step waits"));
 }
 
 TEST(StagingRoom, IsBoundedByTheArguments) {
@@ -100,7 +101,7 @@ TEST(StagingRoom, IsBoundedByTheArguments) {
   EXPECT_EQ(bounded[1].bytes, kGiB);
   EXPECT_EQ(bounded[1].ranks_in_pieces, 1);
   EXPECT_THAT(staging_text(bounded[0]),
-              HasSubstr("--staging-memory has room for less, from 2.000 GiB a rank, on 1 ranks"));
+              HasSubstr("--staging-memory allows less, from 2.000 GiB per rank, on 1 ranks"));
   // What the host has is the bound of all, whatever the arguments let each of them take.
   const auto both = rooms({3 * kGiB, 3 * kGiB}, 2 * kGiB, 4 * kGiB);
   EXPECT_EQ(both[0].bytes, for_staging(4 * kGiB) / 2);
@@ -115,20 +116,21 @@ TEST(StagingPlan, TellsOfPieces) {
   stage.copies = stage.staging = static_cast<int64_t>(3 * kGiB);
   stage.state.parameters = static_cast<int64_t>(kGiB);
   EXPECT_EQ(staging_plan_text({stage}, 2, 100 * kGiB),
-            "staging: copies of what a rank saves take up to 3.000 GiB of its host's memory\n");
+            "staging: saves take up to 3.000 GiB of host memory per rank\n");
   EXPECT_EQ(stage.bytes(), static_cast<int64_t>(4 * kGiB));
   // Two ranks hold 2 GiB and want 6, and 7 of 8 GiB may be taken.
-  EXPECT_THAT(staging_plan_text({stage}, 2, 8 * kGiB),
-              HasSubstr("this host has room for 5.000 GiB of the 6.000 GiB that 2 ranks on it "
-                        "want: saves go in pieces"));
+  EXPECT_THAT(
+      staging_plan_text({stage}, 2, 8 * kGiB),
+      HasSubstr(
+          "this host has 5.000 GiB of the 6.000 GiB that 2 ranks on it need: saves go in pieces"));
   stage.is_on_device = true;
   EXPECT_EQ(stage.bytes(), static_cast<int64_t>(kGiB));
   EXPECT_THAT(staging_plan_text({stage}, 2, 8 * kGiB),
-              AllOf(HasSubstr("3.000 GiB of its host's memory, beside the device's\n"),
+              AllOf(HasSubstr("3.000 GiB of host memory per rank in addition to the device's\n"),
                     Not(HasSubstr("in pieces"))));
   stage.staging = static_cast<int64_t>(kGiB);
   EXPECT_THAT(staging_plan_text({stage}, 2, UINT64_MAX),
-              HasSubstr("--staging-memory has room for 1.000 GiB: saves go in pieces"));
+              HasSubstr("--staging-memory allows 1.000 GiB: saves go in pieces"));
 }
 
 TEST(StagingMemory, IsASize) {

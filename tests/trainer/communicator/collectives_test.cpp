@@ -154,7 +154,7 @@ TEST(Collectives, LengthsAgree) {
       if (ranks.rank() == 1) ranks.wait(ranks.send(ConstArray(x), sent, 0));
       ranks.wait(ranks.all_reduce(Array(x), 8));
     });
-    EXPECT_THAT(errors, Each(ContainsRegex("rank 1 gives [0-9]+ bytes where rank 0 expects 12")));
+    EXPECT_THAT(errors, Each(ContainsRegex("rank 1 sends [0-9]+ bytes where rank 0 expects 12")));
   }
 }
 

@@ -62,7 +62,7 @@ TEST_F(Evaluation, IsLeftWhenTheRunIsToEnd) {
   EXPECT_EQ(outcome.problem, "");
   EXPECT_THAT(outcome.printed, testing::Not(testing::HasSubstr("validation loss")));
   EXPECT_THAT(outcome.printed, testing::HasSubstr("saving checkpoint at iteration       1 "));
-  EXPECT_THAT(outcome.printed, testing::HasSubstr("leaving the evaluation after 1 of 5 batches"));
+  EXPECT_THAT(outcome.printed, testing::HasSubstr("stopping the evaluation after 1 of 5 batches"));
   // The next one's samples are those of a run that was not told to.
   const auto second = [&](const std::string& more) {
     const std::string printed = run_of(words + more + " --exit-interval 2");

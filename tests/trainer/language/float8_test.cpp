@@ -165,17 +165,17 @@ TEST_F(Float8Runs, DoNotRememberEvaluations) {
 TEST_F(Float8Runs, AreRefusedBeforeAnythingIsTaken) {
   std::string fp32 = kLlama + kDelayed;
   fp32.erase(0, std::string("--bf16 ").size());
-  expect_refused(fp32, "--fp8-format hybrid is for --bf16: give that, too");
-  expect_refused("--fp16 " + fp32, "in the place of --fp16");
+  expect_refused(fp32, "--fp8-format hybrid needs --bf16");
+  expect_refused("--fp16 " + fp32, "instead of --fp16");
   expect_refused(kLlama + "--fp8-format e4m3 --fp8-recipe mxfp8",
-                 "--fp8-recipe mxfp8: there are tensorwise and delayed here");
+                 "--fp8-recipe mxfp8: supported are tensorwise and delayed");
   expect_refused(kLlama + kDelayed + "--first-last-layers-bf16", "--fp8-recipe tensorwise");
   expect_refused(kLlama + kTensorwise + "--first-last-layers-bf16 --num-layers-at-start-in-bf16 3 ",
-                 "--num-layers-at-start-in-bf16 3: a whole number from 0 to 2");
+                 "--num-layers-at-start-in-bf16 3: must be a whole number from 0 to 2");
   expect_refused(kLlama + kDelayed + "--fp8-param-gather", "leave it out");
   expect_refused(kLlama + kDelayed + "--ffn-hidden-size 136",
                  "decoder.layers.0.mlp.linear_fc2 has 136 inputs and 64 outputs on a tensor rank, "
-                 "and products in FP8 take multiples of 16");
+                 "but FP8 products need multiples of 16");
   expect_refused(kLlama + kDelayed + "--ffn-hidden-size 144 " + layout::kTensor,
                  "has 72 inputs and 64 outputs on a tensor rank");
   expect_refused(kLlama + kDelayed + "--seq-length 36",
@@ -189,7 +189,7 @@ TEST_F(Float8Runs, PlanTheirMemory) {
     TrainArguments arguments = parse_arguments(all, *files);
     std::vector<std::string> notes;
     complete_arguments(arguments, Launch{}, notes);
-    settle_vocabulary(arguments, 250);
+    complete_vocabulary(arguments, 250);
     return memory_plan(arguments, model_of(arguments, nullptr), kernels::DeviceKind::host).front();
   };
   const StagePlan wide = plan(""), narrow = plan(kDelayed), current = plan(kTensorwise);
@@ -338,14 +338,13 @@ TEST(Float8Scaling, WithNumbersOfNoRunIsRefused) {
   };
   EXPECT_EQ(problem(2, real(1)), "");
   EXPECT_EQ(problem(2, real(INFINITY)), "");  // a step may have come to it
-  EXPECT_THAT(problem(0, real(1)),
-              HasSubstr("run: fp8_delayed_scaling of a (input) has the number 0"));
-  EXPECT_THAT(problem(NAN, real(1)), HasSubstr("where a scale is expected"));
-  EXPECT_THAT(problem(1e300, real(1)), HasSubstr("where a scale is expected"));
-  EXPECT_THAT(problem(2, real(-1)), HasSubstr("where a magnitude is expected"));
-  EXPECT_THAT(problem(2, real(NAN)), HasSubstr("where a magnitude is expected"));
+  EXPECT_THAT(problem(0, real(1)), HasSubstr("run: fp8_delayed_scaling of a (input) is 0"));
+  EXPECT_THAT(problem(NAN, real(1)), HasSubstr("expected a scale"));
+  EXPECT_THAT(problem(1e300, real(1)), HasSubstr("expected a scale"));
+  EXPECT_THAT(problem(2, real(-1)), HasSubstr("expected a magnitude"));
+  EXPECT_THAT(problem(2, real(NAN)), HasSubstr("expected a magnitude"));
   EXPECT_THAT(problem(2, [](Draft& draft) { return draft.string("1"); }),
-              HasSubstr("where a magnitude is expected"));
+              HasSubstr("expected a magnitude"));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ StagePlan first_stage(const std::string& more, kernels::DeviceKind kind) {
       parse_arguments(split_words(text + more, "the test"), *posix_file_system());
   std::vector<std::string> notes;
   complete_arguments(arguments, Launch{}, notes);
-  settle_vocabulary(arguments, 250);
+  complete_vocabulary(arguments, 250);
   return memory_plan(arguments, model_of(arguments, nullptr), kind).front();
 }
 

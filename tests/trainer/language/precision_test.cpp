@@ -235,7 +235,7 @@ TEST_F(PrecisionAwareRun, TakesTheMemoryThatItsPlanSays) {
     TrainArguments arguments = parse_arguments(all, *posix_file_system());
     std::vector<std::string> notes;
     complete_arguments(arguments, Launch{}, notes);
-    settle_vocabulary(arguments, 250);
+    complete_vocabulary(arguments, 250);
     return memory_plan(arguments, model_of(arguments, nullptr), kernels::DeviceKind::host)[0].state;
   };
   const ModelState::Bytes plain = plan(""), small = plan(kSmall), mixed = plan(kAware);

@@ -39,7 +39,7 @@ class Refusals : public testing::Test {
 };
 
 TEST_F(Refusals, OfSchedulesComeBeforeTheFirstIteration) {
-  expect_untrained("--phase-transition-iterations 3,x", "1000,2000 is wanted");
+  expect_untrained("--phase-transition-iterations 3,x", "expected iterations such as 1000,2000");
   expect_untrained("--rampup-batch-size 4 1 20", "a batch of 5 samples (from sample 5 on)");
   expect_untrained(
       "--num-layers 4 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
@@ -52,10 +52,10 @@ TEST_F(Refusals, OfSchedulesComeBeforeTheFirstIteration) {
 TEST_F(Refusals, OfSchedulesUnderGrowingBatchesNameTheFigures) {
   // 4 + 4 + 8 + 8 samples.
   expect_untrained("--rampup-batch-size 4 4 8 --min-lr 1e-4",
-                   "--rampup-batch-size with --train-iters, which Megatron-LM refuses: the "
-                   "schedule counts each iteration as 8 samples, so that it warms up over 0 and "
-                   "decays until sample 32, but batches change and 4 iterations take 24 samples: "
-                   "the run ends at a learning rate of 3.250000E-04 (--min-lr is 1.000000E-04)");
+                   "--rampup-batch-size cannot be used with --train-iters (Megatron-LM rejects it, "
+                   "too): the schedule counts each iteration as 8 samples, so it warms up over 0 "
+                   "and decays until sample 32, but batch sizes change and 4 iterations take 24 "
+                   "samples: the final learning rate is 3.250000E-04 (--min-lr is 1.000000E-04)");
 }
 
 TEST_F(Refusals, OfDataComeBeforeTheModelsMemory) {
@@ -65,11 +65,11 @@ TEST_F(Refusals, OfDataComeBeforeTheModelsMemory) {
 }
 
 TEST_F(Refusals, OfARunWithNothingToTrainOnSayWhatToGive) {
-  expect_untrained("--split 0,90,10", "--split 0,90,10 gives the train split");
+  expect_untrained("--split 0,90,10", "the first number of --split 0,90,10, is empty");
   const std::string corpus = std::string(FERRY_FIXTURES) + "/data/corpus_a_text_document";
   std::string apart = words("--valid-data-path " + corpus);
   apart.erase(apart.find("--split"), apart.find("--data-cache-path") - apart.find("--split"));
-  EXPECT_THAT(outcome_of(apart).problem, HasSubstr("(--train-data-path), or --skip-train"));
+  EXPECT_THAT(outcome_of(apart).problem, HasSubstr("give --train-data-path, or --skip-train"));
 }
 
 TEST_F(Refusals, NameTensorRanksWithoutAQueryGroup) {
@@ -77,7 +77,7 @@ TEST_F(Refusals, NameTensorRanksWithoutAQueryGroup) {
 }
 
 TEST_F(Refusals, NameAFolderThatTakesNoFiles) {
-  expect_untrained("--save-interval 2 --save /proc/self/fdinfo", "nothing can be saved in /proc");
+  expect_untrained("--save-interval 2 --save /proc/self/fdinfo", "cannot save in /proc");
 }
 
 // A run inside an iteration would go with it when it is pruned, and one beside a model hides that.
@@ -87,7 +87,7 @@ TEST_F(Refusals, NameAFolderThatIsNoRuns) {
   expect_untrained(save + run + "/iter_0000002/", "iter_0000002/ is the folder of an iteration");
   expect_untrained(save + scratch_.path("iter_0000008"), "is the folder of an iteration");
   fs::rename(run + "/iter_0000002", scratch_.path("moved"));
-  expect_untrained(save + scratch_.path("moved"), "holds a checkpoint, which a run would hide");
+  expect_untrained(save + scratch_.path("moved"), "holds a checkpoint that a run would hide");
 }
 
 TEST_F(Refusals, OfAnotherModelsWeightsSayWhatToGive) {
@@ -142,8 +142,8 @@ TEST_F(Refusals, OfACheckpointWithoutItsOptimizersStateSayWhatToGive) {
   const std::string run = scratch_.path("run");
   run_of(words("--save-interval 4 --no-save-optim --save " + run));
   const std::string go_on = "--train-iters 8 --load " + run + " ";
-  expect_untrained(go_on, "holds no state of an optimizer");
-  expect_untrained(go_on, "--no-load-optim begins with a new optimizer");
+  expect_untrained(go_on, "has no optimizer state to resume from");
+  expect_untrained(go_on, "--no-load-optim starts with a new optimizer");
   EXPECT_EQ(outcome_of(words(go_on + "--no-load-optim")).problem, "");
   EXPECT_EQ(outcome_of(words("--finetune --load " + run)).problem, "");
 }
@@ -157,7 +157,7 @@ TEST_F(Refusals, OfALostPartOfTheOptimizersStateSayWhatToGive) {
   fs::remove(run + "/iter_0000004/mp_rank_00/distrib_optim.pt");
   const std::string go_on = "--train-iters 8 --load " + run;
   expect_untrained(go_on, "distrib_optim.pt");
-  expect_untrained(go_on, "--no-load-optim begins with a new optimizer");
+  expect_untrained(go_on, "--no-load-optim starts with a new optimizer");
 }
 
 TEST_F(Refusals, OfAnotherScheduleNameTheCheckpoint) {
@@ -203,7 +203,7 @@ TEST_F(Refusals, OfDamagedBytesComeWhereIntegrityIsToBeVerified) {
   file.write("damaged", 7);
   file.close();
   EXPECT_EQ(outcome_of(words(load)).problem, "");
-  expect_untrained(load + "--verify-integrity", "begin with an earlier one (--ckpt-step)");
+  expect_untrained(load + "--verify-integrity", "start from an earlier one (--ckpt-step)");
 }
 
 // As Megatron-LM does: weights that a run begins with, whatever iteration they are of.
@@ -229,7 +229,7 @@ TEST_F(Refusals, DoNotMeetAnEvaluationAlone) {
 TEST_F(Refusals, AreNotOfARunWhoseLogsCannotGrow) {
   const Outcome outcome = outcome_of(words("--metrics-json /dev/full"));
   EXPECT_EQ(outcome.problem, "");
-  EXPECT_THAT(outcome.printed, HasSubstr("WARNING: no more is written for --metrics-json"));
+  EXPECT_THAT(outcome.printed, HasSubstr("WARNING: --metrics-json is no longer written"));
   EXPECT_THAT(outcome.printed, HasSubstr("iteration        4/       4"));
 }
 
@@ -262,7 +262,7 @@ TEST_F(Refusals, SayWhatTakesLessOfADevicesMemory) {
         if (group->rank() == 1) throw kernels::OutOfDeviceMemory("GPU 1 has no room");
         return test_device(group, std::move(links));
       });
-  EXPECT_THAT(outcome.problem, HasSubstr("GPU 1 has no room; a smaller --micro-batch-size"));
+  EXPECT_THAT(outcome.problem, HasSubstr("GPU 1 has no room; use a smaller --micro-batch-size"));
   // The same in the middle of a run, from each rank: the first one's error is the program's.
   const Outcome later =
       outcome_of(words("--data-parallel-size 2"), [](const auto& group, auto links) {
@@ -274,7 +274,7 @@ TEST_F(Refusals, SayWhatTakesLessOfADevicesMemory) {
       });
   EXPECT_EQ(later.problems.size(), 2U);
   EXPECT_THAT(later.problems,
-              testing::Each(HasSubstr("GPU 1 is full; a smaller --micro-batch-size")));
+              testing::Each(HasSubstr("GPU 1 is full; use a smaller --micro-batch-size")));
 }
 
 // A dynamic one goes down until they are finite.
@@ -297,7 +297,7 @@ TEST(MachineMemory, IsWhatARunMayTake) {
     ADD_FAILURE() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::exhausted);
-    EXPECT_THAT(error.what(), HasSubstr("process (2) take 536870912.0 GiB"));
+    EXPECT_THAT(error.what(), HasSubstr("process (2) need 536870912.0 GiB"));
   }
 }
 

@@ -78,7 +78,7 @@ inline TrainArguments arguments_of(const std::shared_ptr<const FileSystem>& file
   adopt_source_arguments(files, words, arguments, notes);
   complete_arguments(arguments, Launch{}, notes);
   adopt_tokenizer(*files, arguments);
-  settle_vocabulary(arguments, arguments.vocab_size.value_or(0));
+  complete_vocabulary(arguments, arguments.vocab_size.value_or(0));
   return arguments;
 }
 

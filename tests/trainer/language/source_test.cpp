@@ -124,14 +124,14 @@ TEST_F(RunSource, IsMissedAloud) {
         load + common_words(scratch_) + "--eval-iters 0 --exit-interval 1");
   };
   EXPECT_THAT(printed("--load " + none),
-              testing::HasSubstr("WARNING: no checkpoint is in --load " + none));
+              testing::HasSubstr("WARNING: there is no checkpoint in --load " + none));
   EXPECT_THAT(printed(""), testing::Not(testing::HasSubstr("WARNING")));
   // The folder above the run's.
   const std::string run = scratch_.path("logs/today/run");
   fs::create_directories(run);
   printed("--save " + run + " --save-interval 1 ");
   EXPECT_THAT(printed("--load " + scratch_.path("logs")),
-              testing::HasSubstr("ends it instead). There is one in " + run + "\n"));
+              testing::HasSubstr("to stop instead). There is one in " + run + "\n"));
 }
 
 // The later of both kinds.

@@ -132,7 +132,7 @@ TEST_F(Tokenizers, ThatAreDamagedAreTold) {
   for (const std::string bytes : {"", "text", "\x0a\x7f", "\x0a"}) {
     files_.put("a.model", bytes);
     EXPECT_THAT(problem("SentencePieceTokenizer", "a.model"),
-                testing::HasSubstr("is no SentencePiece model"));
+                testing::HasSubstr("is not a SentencePiece model"));
   }
   EXPECT_THAT(problem("HuggingFaceTokenizer", "tokenizer"), testing::HasSubstr("neither"));
   files_.put("tokenizer/tokenizer.json", "{");

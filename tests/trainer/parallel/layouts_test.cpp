@@ -53,7 +53,7 @@ TEST(Buckets, ChangeNothing) {
 TEST(Passes, ThatNoMachineHoldsAreRefused) {
   SmallRun small = test::small_run();
   small.options.sequences = int64_t{1} << 24;
-  train(small, "a pass over 16777216 sequences of 16 tokens takes more than 256 GiB");
+  train(small, "a pass over 16777216 sequences of 16 tokens needs more than 256 GiB");
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Shared,

@@ -66,7 +66,7 @@ TEST(Predictions, WantTheDecodersEndBesideTheLoss) {
   small.architecture.layers = small.run.layers = 1;
   small.run.pipeline = small.run.world_size = 2;
   small.run.loss_is_a_layer = true;
-  train(small, "prediction layers (--mtp-num-layers) want the decoder's last layer");
+  train(small, "--mtp-num-layers: the decoder's last layer");
 }
 
 // What tests/interop/trainer/make_predictions.py prints; it makes up the same weights and tokens.

@@ -37,7 +37,7 @@ class SmallRank {
         state_(layout_, choice(), grid_, *kernels_, state_options()),
         optimizer_(state_, grid_, *kernels_, small.optimizer),
         pipeline_(chunks(), small.architecture, grid_, *kernels_, small.options) {
-    initialise(*kernels_, state_.model_regions(), small.architecture, 3);
+    initialize(*kernels_, state_.model_regions(), small.architecture, 3);
     state_.copy_to_masters();
     pipeline_.set_watcher(&state_);
   }

@@ -137,20 +137,20 @@ TEST(LoopWarnings, HaveTheFiguresOfSchedulesThatEndElsewhere) {
   const std::string grows = "--train-iters 100 --step-batch-size-schedule '0:2 128:8' ";
   const auto cosine = warnings_of(grows + "--lr-decay-style cosine --lr-warmup-iters 10");
   ASSERT_EQ(cosine.size(), 1U);
-  EXPECT_EQ(cosine[0],
-            "--train-iters: the schedule counts each iteration as 2 samples, so that it warms up "
-            "over 20 and decays until sample 200, but batches change and 100 iterations take 788 "
-            "samples: the run ends at a learning rate of 1.000000E-05, which it has had from "
-            "iteration 28 on (--min-lr is 1.000000E-05). Give --train-samples 788 instead, with "
-            "--lr-decay-samples and --lr-warmup-samples");
+  EXPECT_EQ(
+      cosine[0],
+      "--train-iters: the schedule counts each iteration as 2 samples, so it warms up over 20 and "
+      "decays until sample 200, but batch sizes change and 100 iterations take 788 samples: the "
+      "final learning rate is 1.000000E-05, reached at iteration 28 (--min-lr is 1.000000E-05). "
+      "Give --train-samples 788 instead, with --lr-decay-samples and --lr-warmup-samples");
   // Fewer samples than are counted: the end of the decay is not reached.
   const std::string shrinks =
       "--train-iters 100 --global-batch-size 7 --decrease-batch-size-if-needed ";
   const auto wsd = warnings_of(shrinks + "--lr-decay-style WSD --lr-wsd-decay-iters 20");
   ASSERT_EQ(wsd.size(), 1U);
-  EXPECT_THAT(wsd[0], testing::HasSubstr("until sample 700, but batches change and 100 iterations "
-                                         "take 600 samples: the run ends at a learning rate of "
-                                         "6.4"));
+  EXPECT_THAT(wsd[0],
+              testing::HasSubstr("until sample 700, but batch sizes change and 100 iterations take "
+                                 "600 samples: the final learning rate is 6.4"));
 }
 
 TEST(LoopWarnings, AreNotOfRunsThatEndTogether) {

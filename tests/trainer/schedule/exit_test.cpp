@@ -121,29 +121,29 @@ TEST(ExitWatch, LooksAtTheClockAndTheFiles) {
   a.exit_signal = "SIGUSR1";
   const auto start = ExitWatch::Clock::now();
   const ExitWatch watch(a, files, start);
-  EXPECT_FALSE(watch.look(2, start + std::chrono::seconds(60)).out_of_time);
-  EXPECT_TRUE(watch.look(2, start + std::chrono::seconds(61)).out_of_time);
+  EXPECT_FALSE(watch.observe(2, start + std::chrono::seconds(60)).out_of_time);
+  EXPECT_TRUE(watch.observe(2, start + std::chrono::seconds(61)).out_of_time);
   EXPECT_DOUBLE_EQ(watch.minutes(start + std::chrono::seconds(90)), 1.5);
   files.put("/t/save", "");
   files.put("/t/exit", "");
-  EXPECT_FALSE(watch.look(3, start).save_trigger);
-  EXPECT_TRUE(watch.look(4, start).save_trigger);
-  EXPECT_TRUE(watch.look(4, start).exit_trigger);
+  EXPECT_FALSE(watch.observe(3, start).save_trigger);
+  EXPECT_TRUE(watch.observe(4, start).save_trigger);
+  EXPECT_TRUE(watch.observe(4, start).exit_trigger);
   watch.remove_save_trigger();
-  EXPECT_FALSE(watch.look(4, start).save_trigger);
-  EXPECT_TRUE(watch.look(4, start).exit_trigger);
+  EXPECT_FALSE(watch.observe(4, start).save_trigger);
+  EXPECT_TRUE(watch.observe(4, start).exit_trigger);
   watch.put_exit_trigger_away();
   watch.put_exit_trigger_away();  // which is there no more
-  EXPECT_FALSE(watch.look(4, start).exit_trigger);
+  EXPECT_FALSE(watch.observe(4, start).exit_trigger);
   EXPECT_EQ(files.status("/t/exit.obeyed").kind, PathKind::file);
   // A folder of that name is no trigger, and what it holds stays.
   files.put("/t/save/iter_0000004/model", "weights");
-  EXPECT_FALSE(watch.look(4, start).save_trigger);
+  EXPECT_FALSE(watch.observe(4, start).save_trigger);
   watch.remove_save_trigger();
   EXPECT_EQ(files.get("/t/save/iter_0000004/model"), "weights");
-  EXPECT_FALSE(watch.look(4, start).signalled);
+  EXPECT_FALSE(watch.observe(4, start).signalled);
   std::raise(SIGUSR1);
-  EXPECT_TRUE(watch.look(5, start).signalled);
+  EXPECT_TRUE(watch.observe(5, start).signalled);
 }
 
 }  // namespace

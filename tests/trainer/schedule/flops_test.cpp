@@ -33,20 +33,20 @@ TEST(FloatingPointOperations, AreMegatronsForPublishedModels) {
 // num_floating_point_operations_so_far of the runs' checkpoints after 5 iterations of 8 samples.
 TEST(FloatingPointOperations, AreThoseThatRunsSaved) {
   TrainArguments llama = completed(llama_words()).arguments;
-  settle_vocabulary(llama, 250);
+  complete_vocabulary(llama, 250);
   EXPECT_EQ(5 * floating_point_operations(llama, 8), 959447040);
   TrainArguments deepseek = completed(deepseek_words() + "--data-parallel-size 2").arguments;
-  settle_vocabulary(deepseek, 250);
+  complete_vocabulary(deepseek, 250);
   EXPECT_EQ(5 * floating_point_operations(deepseek, 8), 1697218560);
   TrainArguments gpt2 = completed(gpt2_words()).arguments;
-  settle_vocabulary(gpt2, 250);
+  complete_vocabulary(gpt2, 250);
   EXPECT_EQ(5 * floating_point_operations(gpt2, 8), 849346560);
 }
 
 TEST(FloatingPointOperations, CountPredictionLayersLikeTheLast) {
   const auto of = [](const std::string& more) {
     TrainArguments a = completed(llama_words() + more).arguments;
-    settle_vocabulary(a, 250);
+    complete_vocabulary(a, 250);
     return floating_point_operations(a, 1);
   };
   const double layer = of("--num-layers 6") - of("");

@@ -6,8 +6,7 @@ namespace {
 using A = TrainArguments;
 using enum ArgumentKind;
 
-// Each chooses between kernels, overlaps, launchers or services of Megatron-LM: results are the
-// same.
+// Each selects kernels, overlaps, launchers or services of Megatron-LM; results are the same.
 constexpr ArgumentRow kNoEffectRows[] = {
     {"--pipeline-model-parallel-comm-backend", text, "None", {}, "nccl ucc"},
     {"--no-initialization", negated, "True", {}, "", "perform_initialization"},

@@ -157,7 +157,7 @@ constexpr ArgumentRow kDerivedRows[] = {
     {"", integer, "1", {}, "", "expert_gtp_weight_remat_size", kDerived},
     {"", flag, "False", {}, "", "use_layer_wise_distributed_optimizer", kDerived},
     {"", flag, "False", {}, "", "variable_seq_lengths", kDerived},
-    // 0: as many as the ranks of a launcher leave, or 1.
+    // 0: what the launcher's ranks leave over, or 1.
     {"--data-parallel-size", integer, "0", &A::data_parallel_size, "0..1048576", "", kDerived},
     {"", integer, "None", {}, "", "iteration", kSaved},
     {"", integer, "None", {}, "", "curr_iteration", kSaved},
@@ -192,7 +192,7 @@ constexpr ArgumentRow kForkRows[] = {
     {"--stopped-exit-code", integer, "0", &A::stopped_exit_code, "0..255", "", kFork},
 };
 
-// Megatron-LM deletes them once they have had their effect.
+// Megatron-LM deletes them after use.
 constexpr ArgumentRow kRemovedRows[] = {
     {"--recompute-activations", flag, "False", &A::recompute_activations, "", "", kRemoved},
     {"--batch-size", integer, "None", {}, "", "", kRemoved},

@@ -6,7 +6,7 @@ namespace {
 using A = TrainArguments;
 using enum ArgumentKind;
 
-// Of models, numbers and services that are not to be had here.
+// Model kinds, number formats and services that this trainer does not support.
 constexpr ArgumentRow kUnsupportedFamilyRows[] = {
     {"--hybrid-context-parallel", flag, "False"},
     {"--dsa-indexer-n-heads", integer, "None"},

@@ -6,7 +6,7 @@ namespace {
 using A = TrainArguments;
 using enum ArgumentKind;
 
-// Changes what is computed or written, in a way that is not to be had here.
+// These change what is computed or written in ways that this trainer does not support.
 constexpr ArgumentRow kUnsupportedRows[] = {
     {"--hierarchical-context-parallel-sizes", integers, "None"},
     {"--max-seqlen-per-dp-cp-rank", integer, "None"},

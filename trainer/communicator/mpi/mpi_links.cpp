@@ -14,9 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Ranks that have a core each answer within microseconds. Where they have not, who waits would take
-// the core of who works: it sleeps then, for an eighth of the time that it has waited, and true is
-// returned. Giving way instead (sched_yield) would give whole slices of time to any other program.
+// Ranks with a core each answer within microseconds. Otherwise a waiting rank would occupy the core
+// of a working one: it then sleeps for an eighth of the time that it has waited, and true is
+// returned. sched_yield would instead give whole time slices to any other program.
 bool pause(Clock::time_point since) {
   constexpr std::chrono::microseconds kSpinning{100}, kLongest{1000};
   const auto waited = Clock::now() - since;
@@ -34,7 +34,7 @@ class MpiLinks final : public Links {
   }
   ~MpiLinks() override {
     if (has_been_aborted()) {
-      wait_for_all();  // and leave the rest to MPI: some offers were never taken
+      wait_for_all();  // the rest is left to MPI: some offers were never taken
     } else {
       MPI_Comm_free(&communicator_);
     }
@@ -73,7 +73,7 @@ class MpiLinks final : public Links {
       MPI_Message message = next_message(channel, from, bytes, expected);
       std::vector<MPI_Request> request(1, MPI_REQUEST_NULL);
       check_code(MPI_Imrecv(memory.data() + begin, expected, MPI_BYTE, &message, request.data()));
-      // Whatever happens: MPI writes there, and who offered it stays until all is here.
+      // In any case: MPI writes there, and the sender waits until everything has arrived.
       const auto since = Clock::now();
       while (!are_done(request)) pause(since);
     });
@@ -92,7 +92,8 @@ class MpiLinks final : public Links {
     } while (begin < bytes);
   }
 
-  // Its length is known before its bytes are taken: what MPIs do with too many differs.
+  // Checks the length first: MPI implementations differ in how they handle messages that are too
+  // long.
   MPI_Message next_message(int channel, int from, size_t bytes, int expected) {
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
@@ -104,7 +105,7 @@ class MpiLinks final : public Links {
     int length = 0;
     check_code(MPI_Get_count(&status, MPI_BYTE, &length));
     if (length == expected) return message;
-    fail(ErrorKind::internal, "rank {} gives {} bytes where rank {} expects {} (of {})", from,
+    fail(ErrorKind::internal, "rank {} sends {} bytes where rank {} expects {} (of {})", from,
          length, rank(), expected, bytes);
   }
 
@@ -132,7 +133,7 @@ class MpiLinks final : public Links {
     return is_aborted_;
   }
 
-  // What was offered may be read until the last rank has heard of the abort, and takes no more.
+  // Offers may be read until the last rank has learned of the abort.
   void wait_for_all() noexcept {
     constexpr std::chrono::seconds kPatience{4};
     if (has_waited_) return;
@@ -145,7 +146,7 @@ class MpiLinks final : public Links {
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       }
     } catch (const Error&) {
-      // MPI itself fails: the launcher ends who is left.
+      // MPI itself fails: the launcher ends the remaining ranks.
     }
   }
 
@@ -176,9 +177,8 @@ std::shared_ptr<Links> mpi_links(MPI_Comm communicator, std::shared_ptr<Group> g
   check_code(MPI_Query_thread(&level));
   if (level < MPI_THREAD_MULTIPLE) {
     fail(ErrorKind::unsupported,
-         "this MPI does not let several threads call it at once (MPI_THREAD_MULTIPLE), which "
-         "training beside saving needs: use an MPI that does, or start one process, whose ranks "
-         "are threads");
+         "this MPI lacks MPI_THREAD_MULTIPLE, which saving during training needs: use an MPI that "
+         "has it, or start one process, whose ranks are threads");
   }
   return std::make_shared<MpiLinks>(communicator, std::move(group), piece_bytes);
 }

@@ -9,15 +9,15 @@
 
 namespace ferry {
 
-/// MPI counts by ints: longer transfers are made of pieces of so many bytes.
+/// MPI counts are ints: longer transfers are split into pieces of this size.
 constexpr size_t kLinkPieceBytes = size_t{1} << 30;
 
-/// Of the communicator's processes, which all call it, as they do MPI_Comm_dup. `group` is a group
-/// of the same processes with the same ranks: who waits hears of its abort. Goes before MPI is
-/// finalised.
+/// Links of the communicator's processes, which all must call it (it calls MPI_Comm_dup). `group`
+/// has the same processes and ranks: its abort ends waiting calls. Must be destroyed before
+/// MPI_Finalize.
 ///
-/// unsupported unless MPI was initialised with MPI_THREAD_MULTIPLE: the group may be called by
-/// another thread meanwhile (an AsyncSaver's). Error(io) when MPI reports an error.
+/// unsupported unless MPI was initialized with MPI_THREAD_MULTIPLE: another thread (an
+/// AsyncSaver's) may use the group at the same time. io when MPI reports an error.
 std::shared_ptr<Links> mpi_links(MPI_Comm communicator, std::shared_ptr<Group> group,
                                  size_t piece_bytes = kLinkPieceBytes);
 

@@ -8,7 +8,7 @@
 
 namespace ferry {
 
-/// Of the processes of `group`, which is process_group(). All call it; goes before
+/// Links of the processes of `group`, which is process_group(). All must call it. Destroy before
 /// end_process_group().
 std::shared_ptr<Links> process_links(const std::shared_ptr<Group>& group);
 

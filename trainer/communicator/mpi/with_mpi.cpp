@@ -3,7 +3,7 @@
 
 namespace ferry {
 
-// Of a process that is alone MPI knows nothing.
+// MPI is not initialized for a single process.
 std::shared_ptr<Links> process_links(const std::shared_ptr<Group>& group) {
   if (group->size() == 1) return thread_links({group}).front();
   return mpi_links(MPI_COMM_WORLD, group);

@@ -21,7 +21,7 @@ using kernels::cuda::Device;
 
 // Where a rank computes.
 struct Seat {
-  std::string process;  // of all hosts
+  std::string process;  // unique over all hosts
   std::string gpu;      // likewise
   int index = 0;        // of the GPU, in the process
 };
@@ -30,7 +30,7 @@ Seat own_seat(const Device& device) {
   std::array<char, 256> host{};
   (void)::gethostname(host.data(), host.size() - 1);
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, device.index()), "looking at the device");
+  check(cudaGetDeviceProperties(&properties, device.index()), "querying the device");
   return {fmt::format("process {} of {}", ::getpid(), host.data()),
           std::string(properties.uuid.bytes, sizeof properties.uuid.bytes), device.index()};
 }
@@ -53,32 +53,32 @@ std::vector<Seat> all_seats(Group& group, const Device& device) {
   return seats;
 }
 
-// Whoever keeps NCCL from reading other GPUs' memory means copies, too.
+// NCCL_P2P_DISABLE is meant to disable copies, too.
 bool forbids_peers() {
   const char* const words = std::getenv("NCCL_P2P_DISABLE");
   return words != nullptr && std::atoi(words) != 0;
 }
 
-// Lets this rank's GPU read the memory of the others', of this process. Returns one that it cannot
-// read.
+// Gives this rank's GPU access to the memory of the process's other GPUs. Returns one that it
+// cannot access.
 std::optional<int> read_other_gpus(const std::vector<Seat>& seats, const Device& device) {
   device.enter();
   for (const Seat& seat : seats) {
     if (seat.index == device.index()) continue;
     int can = 0;
-    check(cudaDeviceCanAccessPeer(&can, device.index(), seat.index), "looking at the devices");
+    check(cudaDeviceCanAccessPeer(&can, device.index(), seat.index), "querying the devices");
     if (can == 0) return seat.index;
     const cudaError_t status = cudaDeviceEnablePeerAccess(seat.index, 0);
     if (status == cudaSuccess) continue;
     (void)cudaGetLastError();
     if (status == cudaErrorTooManyPeers) return seat.index;
     if (status == cudaErrorPeerAccessAlreadyEnabled) continue;
-    check(status, "letting a GPU read another one's memory");
+    check(status, "enabling peer access to another GPU");
   }
   return std::nullopt;
 }
 
-// Whether all GPUs read each other's memory now. All ranks find the same.
+// Whether all GPUs can access each other's memory. The same result on all ranks.
 bool read_each_other(Group& group, const std::vector<Seat>& seats, const Device& device) {
   const std::vector<std::string> all =
       group.exchange(read_other_gpus(seats, device) ? "no" : "yes");
@@ -113,8 +113,8 @@ MakeCommunicator gpu_communicators(std::shared_ptr<Group> group, std::shared_ptr
   }
   if (const auto other = read_other_gpus(seats, kernels.device())) {
     fail(ErrorKind::unsupported,
-         "ranks share GPUs, and GPU {} cannot read the memory of GPU {}: use one GPU, or as many "
-         "as there are ranks",
+         "ranks share GPUs, and GPU {} cannot access the memory of GPU {}: use one GPU, or one for "
+         "each rank",
          kernels.device().index(), *other);
   }
   return host_communicators(std::move(links), kernels);

@@ -20,8 +20,8 @@ using kernels::cuda::RankParts;
 
 size_t bytes_of(int64_t count, Type type) { return static_cast<size_t>(count * size_bytes(type)); }
 
-// NCCL and copy engines only move bytes. What is summed up is brought together by rank and summed
-// here, so that the bits are those of ranks on hosts, whatever ways and orders NCCL chooses.
+// NCCL and copy engines only move bytes. Reductions gather the operands by rank and sum them here,
+// so that results have the same bits as on hosts, whatever algorithm NCCL chooses.
 class NcclCommunicator final : public Communicator {
  public:
   /// copies: null where NCCL moves everything.
@@ -46,7 +46,7 @@ class NcclCommunicator final : public Communicator {
   Ticket all_reduce(double* x, int64_t count) override {
     const auto bytes = static_cast<size_t>(count) * sizeof(double);
     if (bytes * members_.size() > lane_->bytes) {
-      fail(ErrorKind::internal, "{} numbers are more than a few", count);
+      fail(ErrorKind::internal, "{} numbers are too many for this operation", count);
     }
     return collective(
         [&] {
@@ -105,7 +105,7 @@ class NcclCommunicator final : public Communicator {
     all_ = world_->family(members_, true);
   }
 
-  // Colors neighbours so that each pair is made in a round in which neither is in another pair.
+  // Colors neighbouring pairs so that within a round no rank is part of two pairs.
   void connect(int step) override {
     const int ranks = size();
     if (step != 1 && step != -1) fail(ErrorKind::internal, "ranks {} apart cannot be linked", step);
@@ -146,7 +146,7 @@ class NcclCommunicator final : public Communicator {
   void wait(Ticket ticket) override { world_->wait(ticket); }
 
  private:
-  // Whatever has a count: nothing is done for none.
+  // Does nothing for a count of 0.
   template <typename Queue>
   Ticket collective(const Queue& queue, int64_t count = 1) {
     if (count == 0) return 0;
@@ -177,7 +177,7 @@ class NcclCommunicator final : public Communicator {
     world_->check_code(
         ncclRecv(x.data, bytes_of(count, x.type), ncclUint8, from, communicator, lane_->stream));
   }
-  // What an engine is told takes as long as some hundred kilobytes do.
+  // Starting a copy takes as long as copying some hundred kilobytes.
   bool does_copy(size_t bytes) const { return copies_ != nullptr && bytes >= size_t{1} << 20; }
 
   void gather(ConstArray x, Array y, int64_t count) {
@@ -199,8 +199,8 @@ class NcclCommunicator final : public Communicator {
                          "copying");
   }
 
-  // Few elements are given to all, who each combine all of them; of many each rank combines a part
-  // and gives it to all.
+  // Few elements are sent to all ranks, which each combine them; of many, each rank combines a part
+  // and sends it to all.
   Ticket combine_all(Combination combination, Array x, int64_t count) {
     constexpr int64_t kFewBytes = 256 << 10, kWhole = 8;  // elements that kernels move at once
     return collective(
@@ -228,16 +228,16 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
-  // As many of each of so many ranks as fit into half 0 of the temporary memory.
+  // Elements per rank that fit into half 0 of the temporary memory.
   int64_t piece_elements(Type type, int ranks) const {
     constexpr int64_t kWhole = 64;
     const auto bytes = static_cast<int64_t>(lane_->piece_bytes());
     return std::max(kWhole, bytes / ranks / size_bytes(type) / kWhole * kWhole);
   }
 
-  // y becomes what all ranks' parts of x that are this rank's, `count` elements each, make. Where
-  // sums have a stream of their own, pieces of the others come into one half of the temporary
-  // memory while the other half is combined.
+  // y becomes the combination of this rank's part, `count` elements, of all ranks' x. Where sums
+  // have their own stream, pieces arrive in one half of the temporary memory while the other half
+  // is combined.
   void combine_own(Combination combination, ConstArray x, int64_t count, Array y) {
     const int64_t most = piece_elements(x.type, size() - 1);
     const cudaStream_t moves = lane_->stream;
@@ -269,8 +269,8 @@ class NcclCommunicator final : public Communicator {
     if (is_beside) world_->follow(moves, sums);
   }
 
-  // Elements from `begin` on of the parts, `count` each, that each gives each: `piece` of each
-  // other rank, by rank.
+  // Exchanges `piece` elements from `begin` on of the parts (`count` elements each) with every
+  // other rank, ordered by rank.
   void bring_parts(ConstArray x, int64_t begin, int64_t count, int64_t piece, Array others) {
     world_->call([&] {
       for_each_other([&](int other) {
@@ -287,7 +287,7 @@ class NcclCommunicator final : public Communicator {
   }
   int slot_of(int other) const { return other - (other > rank() ? 1 : 0); }
 
-  // In an order that begins behind this rank, so that not all read rank 0's at once.
+  // Starts with the next rank, so that not all read rank 0's at once.
   template <typename Use>
   void for_each_other(const Use& use) const {
     for (int i = 1; i < size(); ++i) use((rank() + i) % size());
@@ -304,9 +304,9 @@ class NcclCommunicator final : public Communicator {
   cudaStream_t send_stream_ = nullptr;
 };
 
-// Other GPUs copy from this rank's memory whenever they come to it.
+// Other GPUs may copy from this rank's memory at any time.
 void drain_at_failure(Links& links, const std::shared_ptr<NcclWorld>& world) {
-  constexpr int kChannel = -1;  // that no communicator has
+  constexpr int kChannel = -1;  // used by no communicator
   std::vector<int> all(static_cast<size_t>(links.size()));
   std::iota(all.begin(), all.end(), 0);
   world->set_drained(std::static_pointer_cast<std::atomic<int>>(

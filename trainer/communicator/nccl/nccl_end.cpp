@@ -10,11 +10,11 @@
 #include "trainer/communicator/nccl/nccl_words.h"
 #include "trainer/communicator/nccl/nccl_world.h"
 
-// How what ranks do over NCCL ends: well, or because one of them failed.
+// How NCCL operations end: normally, or because a rank failed.
 namespace ferry {
 
-// What is queued still uses streams and buffers. A rank that is unwound has no more use for it, and
-// others may never come to it.
+// Queued operations still use streams and buffers. A rank that is being unwound no longer needs
+// them, and other ranks may never join them.
 NcclWorld::~NcclWorld() {
   (void)cudaSetDevice(device().index());
   if (std::uncaught_exceptions() > exceptions_) give_up();
@@ -50,7 +50,7 @@ NcclWorld::~NcclWorld() {
   for (cudaStream_t stream : streams) (void)cudaStreamDestroy(stream);
 }
 
-// Of a thread of its own, as the rank's may be waiting for the device, inside CUDA.
+// Runs on its own thread, because the rank's thread may be waiting inside CUDA.
 void NcclWorld::watch() {
   constexpr std::chrono::milliseconds kLook{50};
   std::unique_lock lock(watch_mutex_);
@@ -81,11 +81,11 @@ bool NcclWorld::has_failed() noexcept {
   }
 }
 
-// Each communicator by a thread: NCCL frees memory of one, which waits for what the others still
-// have on the device, which goes on until they are given up, too.
+// One thread for each communicator: freeing one's memory waits for what the others still have on
+// the device, which goes on until they are aborted, too.
 void NcclWorld::give_up() noexcept {
   if (is_given_up_.exchange(true)) return;
-  // A rank that hangs inside of a call is told so by the very abort.
+  // The abort also ends a call that hangs.
   const bool is_locked = calls_.try_lock_for(std::chrono::seconds(1));
   std::vector<std::thread> threads;
   try {
@@ -97,7 +97,7 @@ void NcclWorld::give_up() noexcept {
       });
     }
   } catch (const std::exception&) {
-    // No threads: what is left hangs until the process ends.
+    // No threads left: the rest hangs until the process ends.
   }
   for (std::thread& thread : threads) thread.join();
   if (is_locked) calls_.unlock();

@@ -1,4 +1,4 @@
-// What is said of what NCCL's functions return.
+// Error messages for results of NCCL functions.
 #pragma once
 
 #include <nccl.h>
@@ -8,12 +8,12 @@
 
 namespace ferry {
 
-/// Where to look, behind what failed.
+/// Hint appended to NCCL errors.
 constexpr const char* kNcclHint =
-    "NCCL_DEBUG=INFO tells more; NCCL_SOCKET_IFNAME names the network interface by which all hosts "
-    "reach each other";
+    "set NCCL_DEBUG=INFO for details, and NCCL_SOCKET_IFNAME to the network interface by which all "
+    "hosts reach each other";
 
-/// NCCL's own words: of the last failure of the process, where it has some.
+/// NCCL's own message about the process's last failure, if any.
 inline std::string nccl_words(ncclResult_t result) {
   std::string words = ncclGetErrorString(result);
   words.resize(std::min(words.size(), words.find(" (run with")));

@@ -19,11 +19,11 @@ using Clock = std::chrono::steady_clock;
 
 void check_cuda(cudaError_t status, const char* what) { kernels::cuda::check(status, what); }
 
-// Of the highest priority: what ranks tell each other takes the first multiprocessors that come
-// free, and need not wait until all blocks of a product have begun, which is when it is over.
+// Highest priority: communication takes the first multiprocessors that become free, instead of
+// waiting until all blocks of a matrix product have started, which is when it is nearly over.
 cudaStream_t make_stream() {
   int lowest = 0, highest = 0;
-  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "looking at the device");
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "querying the device");
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
              "making a stream");
@@ -54,14 +54,14 @@ void NcclWorld::come_up() {
   device().set_watch([this] { check(); });
   or_abort(*group_, [&] {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;  // its calls return at once
+    config.blocking = 0;  // its calls do not block
     ncclResult_t state = ncclSuccess;
     {
       const std::lock_guard lock(calls_);
       ncclComm_t& world = communicators_.emplace_back(nullptr);
       state = ncclCommInitRankConfig(&world, group_->size(), id, group_->rank(), &config);
     }
-    tell_states(outcome(communicators_.front(), state));
+    exchange_states(outcome(communicators_.front(), state));
   });
 }
 
@@ -78,19 +78,19 @@ NcclLane NcclWorld::open_lane(size_t bytes, bool sums_beside) {
   return lane;
 }
 
-// A product takes all multiprocessors until it is over, and what is set aside begins between two
-// products: once to bring a piece, once to sum it up. So pieces are as large as the memory: none is
-// brought while another one is summed up.
+// A product takes all multiprocessors until it ends, and concurrent communication starts between
+// two products: once to receive a piece, once to sum it. So pieces are as large as the memory, and
+// receiving does not overlap summing.
 const NcclLane& NcclWorld::aside() {
   device().enter();
   if (aside_.stream == nullptr) aside_ = open_lane(options_.temporary_bytes, false);
   return aside_;
 }
 
-// Every rank comes here in time, whether or not NCCL came up on it.
-void NcclWorld::tell_states(ncclResult_t state) {
+// Every rank gets here in time, whether or not NCCL was initialized on it.
+void NcclWorld::exchange_states(ncclResult_t state) {
   if (state != ncclSuccess && state != ncclInProgress) {
-    fail(ErrorKind::io, "NCCL does not come up: {}; {}", nccl_words(state), kNcclHint);
+    fail(ErrorKind::io, "cannot initialize NCCL: {}; {}", nccl_words(state), kNcclHint);
   }
   const std::vector<std::string> states = group_->exchange(state == ncclSuccess ? "" : "waits");
   std::string missing;
@@ -100,8 +100,9 @@ void NcclWorld::tell_states(ncclResult_t state) {
   if (missing.empty()) return;
   throw SharedError(
       ErrorKind::io,
-      fmt::format("NCCL did not come up within {} s: these ranks do not reach all others: {}; {}",
-                  options_.patience.count(), missing, kNcclHint));
+      fmt::format(
+          "NCCL was not initialized within {} s: these ranks do not reach all others: {}; {}",
+          options_.patience.count(), missing, kNcclHint));
 }
 
 ncclResult_t NcclWorld::state_of(ncclComm_t communicator) {
@@ -113,7 +114,7 @@ ncclResult_t NcclWorld::state_of(ncclComm_t communicator) {
   return asked == ncclSuccess ? state : asked;
 }
 
-// A call of one that does not block may return before it is over whatever it returns.
+// A non-blocking call may return before it has completed, whatever it returns.
 ncclResult_t NcclWorld::outcome(ncclComm_t communicator, ncclResult_t returned) {
   ncclResult_t state = returned;
   const auto since = Clock::now();
@@ -129,7 +130,7 @@ ncclResult_t NcclWorld::outcome(ncclComm_t communicator, ncclResult_t returned) 
 ncclComm_t NcclWorld::split(int color, int key, int most_blocks) {
   check();
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 1;  // its operations are queued when their calls return
+  config.blocking = 1;  // operations are queued when their calls return
   config.maxCTAs = std::max(1, most_blocks);
   ncclComm_t* made = nullptr;
   ncclResult_t state = ncclSuccess;
@@ -148,7 +149,8 @@ ncclComm_t NcclWorld::split(int color, int key, int most_blocks) {
 }
 
 ncclComm_t NcclWorld::family(const std::vector<int>& members, bool is_aside) {
-  // Which of those that are there would do, here and elsewhere; and whether any is needed.
+  // Which existing communicators could be reused, here and on other ranks, and whether one is
+  // needed.
   std::string own(1, members.size() > 1 ? 'y' : 'n');
   for (const Family& family : families_) {
     own += family.members == members && family.is_aside == is_aside ? 'y' : 'n';
@@ -177,7 +179,7 @@ cudaStream_t NcclWorld::send_stream() {
 
 void NcclWorld::check_code(ncclResult_t result) {
   if (result == ncclSuccess || result == ncclInProgress) return;
-  group_->check();  // where another rank failed, NCCL's words are a consequence
+  group_->check();  // if another rank failed, NCCL's error is a consequence
   fail(ErrorKind::io, "NCCL: {}; {}", nccl_words(result), kNcclHint);
 }
 

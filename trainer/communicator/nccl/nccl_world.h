@@ -1,31 +1,29 @@
-// One rank's side of NCCL: its communicators, the streams that they run on, and how all of it ends.
+// One rank's side of NCCL: its communicators, their streams, and how it all ends.
 //
-// **Why ranks do not wait for each other in a circle.** An operation of NCCL occupies a part of the
-// GPU until the other ranks' operations meet it. Where operations under way on a GPU can keep
-// another one from beginning, two GPUs can wait for each other for ever. Here:
+// **Why ranks do not deadlock.** An NCCL operation occupies a part of the GPU until the other ranks
+// join it. If running operations can prevent another one from starting, two GPUs can wait for each
+// other forever. Here:
 //
 //  - All collectives and receives of a rank, of all its communicators, share the stream of a lane:
-//    they run one after another in the order in which they are asked for. That is how they run on
-//    hosts, where each is over when it returns. Only sends are not waited for there; here, each
-//    neighbour that a rank sends to has a stream and a communicator (of the two) of its own, so
-//    that a send holds up nothing but later sends to the same neighbour; and communicators that are
-//    set aside share a lane of their own. An operation waits for less than it does on hosts,
-//    therefore, and ranks whose order of operations comes to an end there come to one here.
-//  - What may be under way at once fits on the GPU at once: one operation of the common lane takes
-//    at most a third of the multiprocessors, one of those set aside two ninths, and those to each
-//    neighbour a ninth; a rank of a trainer has three (the next stage, the one before, the next
-//    part of a sequence). Kernels that compute end by themselves.
-//  - These are seven streams with that of the kernels and that of sums, one more copies what is
-//    saved, and CUDA gives a process eight queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS): no
-//    stream waits behind another one in the same queue.
-//  - Copies from other GPUs (peer_copies.h) take the places of collectives in their lanes. They
-//    wait for each other in the order of hosts, too, and so do the hosts that meet to begin and to
-//    end them.
-//  - A connection that is made when it is first used makes the host wait for the other rank. Those
-//    between neighbours are therefore used once when they are made; collectives may make the host
-//    wait the first time, and copies each time, as collectives do on hosts.
-//  - A host that waited for all of its GPU, sends included, would wait for more than hosts do: what
-//    is taken and given back within a step is therefore ordered by the kernels' stream
+//    they run one after another in the order of the calls, as on hosts, where each completes before
+//    it returns. Only sends are not waited for on hosts; here, each neighbour that a rank sends to
+//    has its own stream and communicator (of the two), so a send delays only later sends to the
+//    same neighbour; and concurrent communicators share a lane of their own. An operation therefore
+//    waits for less than on hosts, and any order of operations that terminates there terminates
+//    here.
+//  - All operations that can run at the same time fit on the GPU: one of the common lane takes at
+//    most a third of the multiprocessors, one of the concurrent lane two ninths, and those to each
+//    neighbour a ninth; a rank of a trainer has three (the next stage, the previous one, the next
+//    part of a sequence). Compute kernels end by themselves.
+//  - With the streams of kernels and sums these are seven; one more copies saves, and CUDA gives a
+//    process eight queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS): no two streams share a queue.
+//  - Copies from other GPUs (peer_copies.h) replace collectives in their lanes. They, and the hosts
+//    that synchronize to start and end them, also wait for each other in the order of hosts.
+//  - A connection that is established on first use blocks the host until the other rank joins.
+//    Connections between neighbours are therefore used once when they are made; collectives may
+//    block the host the first time, and copies each time, as collectives do on hosts.
+//  - Waiting for the whole GPU, sends included, would wait for more than on hosts: memory that is
+//    allocated and freed within a step is therefore ordered by the kernels' stream
 //    (Device::allocate_in_order()), where cudaFree() would wait.
 #pragma once
 
@@ -46,16 +44,16 @@
 
 namespace ferry {
 
-/// Operations that run one after another, and memory for what they sum up.
+/// Operations that run one after another, and their memory for reductions.
 struct NcclLane {
   cudaStream_t stream = nullptr;
   cudaStream_t sum_stream = nullptr;  // null: sums run on `stream`, too
   std::shared_ptr<void> memory;
   size_t bytes = 0;
-  cudaEvent_t summed[2] = {};  // what sum_stream was asked for has used a half
+  cudaEvent_t summed[2] = {};  // sum_stream has finished with a half
 
-  /// Where sums have a stream of their own, one half of the memory is filled while the other is
-  /// summed up; else half 0 is all of it.
+  /// Where sums have their own stream, one half of the memory is filled while the other is summed;
+  /// otherwise half 0 is all of it.
   std::byte* temporary(int half) const {
     return static_cast<std::byte*>(memory.get()) + (half == 0 ? size_t{0} : piece_bytes());
   }
@@ -72,14 +70,14 @@ class NcclWorld {
   NcclWorld(const NcclWorld&) = delete;
   NcclWorld& operator=(const NcclWorld&) = delete;
 
-  /// Before anything else, by all ranks: brings up the communicator of all of them.
+  /// First of all, on all ranks: makes the communicator of all ranks.
   void come_up();
 
-  /// By the thread of a rank that has failed, before its memory goes: gives up NCCL, and returns
-  /// when the GPU has done what it was asked for, and those of all ranks have; one that does not
-  /// come within some seconds is not waited for. Nothing where set_drained() was not called.
+  /// Called by the thread of a failed rank before it frees memory: aborts NCCL and returns when the
+  /// GPUs of all ranks have finished what was queued, or after some seconds. Does nothing unless
+  /// set_drained() was called.
   void drain() noexcept;
-  /// The count of worlds that are done with the memory of others, which is the same of all ranks.
+  /// The shared counter of worlds that no longer use others' memory.
   void set_drained(std::shared_ptr<std::atomic<int>> drained) { drained_ = std::move(drained); }
 
   int rank() const noexcept { return group_->rank(); }
@@ -89,14 +87,14 @@ class NcclWorld {
   /// The communicator of `members`; null for a lone one. Ranks whose communicators have the same
   /// members share one in each lane. All ranks of the world call it.
   ncclComm_t family(const std::vector<int>& members, bool is_aside = false);
-  /// The communicator of all ranks that give the same color, by rising key, which takes at most so
-  /// many multiprocessors; null for NCCL_SPLIT_NOCOLOR. All ranks of the world call it.
+  /// The communicator of all ranks with the same color, ordered by key, limited to this many
+  /// multiprocessors; null for NCCL_SPLIT_NOCOLOR. All ranks of the world call it.
   ncclComm_t split(int color, int key, int most_blocks);
 
-  /// Of collectives and receives; and that of communicators that are set aside.
+  /// The lane of collectives and receives, and that of concurrent communicators.
   const NcclLane& lane() const noexcept { return lane_; }
   const NcclLane& aside();
-  /// A new one for sends to one neighbour.
+  /// A new stream for sends to one neighbour.
   cudaStream_t send_stream();
   static constexpr int most_blocks_to_neighbour(int multiprocessors) { return multiprocessors / 9; }
 
@@ -115,21 +113,21 @@ class NcclWorld {
     }
     check_code(ncclGroupEnd());
   }
-  /// Throws the group's error, else io with NCCL's words, unless the call succeeded.
+  /// Unless the call succeeded, throws the group's error, or io with NCCL's message.
   void check_code(ncclResult_t result);
-  /// Throws when NCCL was given up.
+  /// Throws if NCCL was aborted.
   void check();
 
-  /// Makes `stream` wait for all that the kernels were asked for.
+  /// Makes `stream` wait for all queued kernels.
   void begin(cudaStream_t stream);
-  /// A ticket of all that `stream` was asked for, and making the kernels wait for it.
+  /// A ticket for everything queued on `stream`, and making the kernels wait for it.
   Ticket end(cudaStream_t stream);
   void wait(Ticket ticket);
-  /// Makes one stream wait for what the other was asked for.
+  /// Makes one stream wait for everything queued on another.
   void follow(cudaStream_t later, cudaStream_t earlier);
-  /// What the lane's sum_stream was asked for has used a half of its memory, ...
+  /// Records that the lane's sum_stream has finished with a half of its memory, ...
   static void has_summed(const NcclLane& lane, int half);
-  /// ... which its stream waits for.
+  /// ... and makes its stream wait for that.
   static void wait_for_sums(const NcclLane& lane, int half);
 
  private:
@@ -144,7 +142,7 @@ class NcclWorld {
   cudaEvent_t take_event();
   ncclResult_t state_of(ncclComm_t communicator);
   ncclResult_t outcome(ncclComm_t communicator, ncclResult_t returned);
-  void tell_states(ncclResult_t state);
+  void exchange_states(ncclResult_t state);
   void watch();
   bool has_failed() noexcept;
   void give_up() noexcept;
@@ -152,15 +150,15 @@ class NcclWorld {
   std::shared_ptr<Group> group_;
   kernels::cuda::CudaKernels& kernels_;
   NcclOptions options_;
-  int exceptions_;  // that were under way when it was made
+  int exceptions_;  // in flight at construction
   NcclLane lane_, aside_;
   std::vector<cudaStream_t> send_streams_;
   cudaEvent_t order_ = nullptr;
   std::unordered_map<Ticket, cudaEvent_t> tickets_;
-  std::vector<cudaEvent_t> events_;  // that no ticket has
+  std::vector<cudaEvent_t> events_;  // not in use by a ticket
   Ticket last_ticket_ = 0;
 
-  std::timed_mutex calls_;                // of NCCL
+  std::timed_mutex calls_;                // guards calls of NCCL
   std::deque<ncclComm_t> communicators_;  // the first: of all ranks. NCCL writes into them
   std::vector<Family> families_;
   std::atomic<bool> is_given_up_{false};

@@ -7,14 +7,14 @@ namespace ferry {
 
 using kernels::cuda::check;
 
-// What one rank shows the others. They wait for an event of its when they have met it, and it
-// records that one anew when they have met it once more.
+// What one rank shares with the others. They wait for its event after the ranks have synchronized,
+// and it records the event again after they have synchronized once more.
 struct PeerCopies::Rank {
   const void* x = nullptr;
   cudaEvent_t is_there = nullptr, has_copied = nullptr;
 };
 
-// The events stay until the last rank has gone, as some may still have to wait for them.
+// The events are kept until the last rank is gone, because others may still wait for them.
 struct PeerCopies::Table {
   explicit Table(size_t count) : ranks(count), barrier(count) {}
   Table(const Table&) = delete;

@@ -1,8 +1,8 @@
 // Copies between the GPUs of ranks that are threads of one process.
 //
-// A kernel that moves bytes needs multiprocessors. Beside products, each of which takes all of them
-// until it is over, it waits for the end of one, and holds up the blocks of the next. Copy engines
-// need none: what they move goes on beside whatever the kernels compute.
+// A kernel that moves bytes needs multiprocessors. A matrix product takes all of them until it
+// ends, so such a kernel waits for one product and delays the next. Copy engines need none and run
+// concurrently with kernels.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,27 +17,25 @@
 
 namespace ferry {
 
-/// One rank's side of copies among the ranks of a communicator, each of which takes from the others
-/// what it wants. All ranks begin and end their copies alike, in the order of their collectives,
-/// and the host waits in both until all have come there, as it does in collectives of hosts; no GPU
-/// is waited for.
+/// One rank's side of copies among the ranks of a communicator, each of which pulls what it needs
+/// from the others. All ranks call begin() and end() in the order of their collectives, and both
+/// block the host until all ranks have arrived, as host collectives do; neither waits for a GPU.
 ///
-/// Where a rank fails, those of all wait for their GPUs before memory goes that others copy from
-/// (Links::set_drain()). A GPU that breaks down ends the work of all of a process.
+/// When a rank fails, all ranks wait for their GPUs before memory that others copy from is freed
+/// (Links::set_drain()). A failing GPU ends the whole process's work.
 class PeerCopies {
  public:
-  /// Of rank `rank` of the ranks `members` of a run, which are threads of this process, and whose
-  /// GPUs read each other's memory. `channel` as for communicators. Refers to `device` and `group`,
+  /// For rank `rank` of the ranks `members` of a run, which are threads of this process with peer
+  /// access between their GPUs. `channel` as for communicators. Refers to `device` and `group`,
   /// whose error is thrown where another rank fails.
   PeerCopies(Links& links, int channel, const std::vector<int>& members, int rank,
              const kernels::cuda::Device& device, Group& group);
 
-  /// Until end(): what `stream` is asked for finds x of all ranks as it is where their streams come
-  /// here.
+  /// Until end(), operations queued on `stream` see x of all ranks as of their streams' begin().
   void begin(cudaStream_t stream, const void* x);
-  /// Brings `bytes` of x of rank `from`, from `offset` on.
+  /// Copies `bytes` of rank `from`'s x, starting at `offset`.
   void copy(int from, size_t offset, size_t bytes, void* to) const;
-  /// What the stream is asked for from here on may change x: all have what they copy of it.
+  /// Operations queued on the stream after this may change x: all copies are complete.
   void end();
 
  private:

@@ -6,8 +6,8 @@ namespace ferry {
 MakeCommunicator nccl_communicators(std::shared_ptr<Group>, std::shared_ptr<Links>,
                                     kernels::cuda::CudaKernels&, const NcclOptions&) {
   fail(ErrorKind::unsupported,
-       "this program was built without NCCL, which ranks on several GPUs need: install NCCL's "
-       "development files and build again, or let all ranks be threads of one process on one GPU");
+       "this program was built without NCCL, which ranks on several GPUs need: rebuild with NCCL's "
+       "development files installed, or run all ranks as threads of one process on one GPU");
 }
 
 }  // namespace ferry

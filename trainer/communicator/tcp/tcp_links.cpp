@@ -25,7 +25,7 @@ class TcpLinks final : public Links {
   void take(int channel, int from, size_t bytes, const Use& use) override {
     const Message message = mesh_->receive(from, {kLinks, static_cast<uint64_t>(channel)});
     if (message.bytes.size() != bytes) {
-      fail(ErrorKind::internal, "rank {} gives {} bytes where rank {} expects {}", from,
+      fail(ErrorKind::internal, "rank {} sends {} bytes where rank {} expects {}", from,
            message.bytes.size(), rank(), bytes);
     }
     use(std::as_bytes(std::span(message.bytes)));

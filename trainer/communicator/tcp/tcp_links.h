@@ -1,4 +1,4 @@
-// Links between processes that met by an address.
+// Links between processes that connected over TCP.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace ferry {
 
-/// Over the mesh, of which `group` is a group of all ranks. An offer is on its way, and its bytes
-/// are free, when offer() returns.
+/// `group` is the group of all ranks of the mesh. When offer() returns, the bytes have been sent
+/// and may be reused.
 std::shared_ptr<Links> tcp_links(std::shared_ptr<TcpMesh> mesh, std::shared_ptr<Group> group);
 
 }  // namespace ferry

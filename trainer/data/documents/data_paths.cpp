@@ -12,9 +12,9 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kDefaultSplit = "969, 30, 1";  // its blanks are part of descriptions
+constexpr const char* kDefaultSplit = "969, 30, 1";  // its spaces are part of descriptions
 constexpr const char* kBlanks = " \t\n\v\f\r";
-constexpr uint64_t kMostBytes = 64 << 20;  // of a file of arguments
+constexpr uint64_t kMostBytes = 64 << 20;  // of an argument file
 constexpr size_t kPairwiseBlock = 128;
 
 std::string trimmed(const std::string& text) {
@@ -62,7 +62,7 @@ double pairwise_sum(std::span<const double> values) {
   return sum;
 }
 
-// Words, or one string of them; nothing for null.
+// A list of words, or one string of them; empty for null.
 std::optional<Blend> blend_of(const nlohmann::json& value, const std::string& where) {
   if (value.is_null()) return std::nullopt;
   if (value.is_string()) return parse_blend(words_of(value.get<std::string>()), where);
@@ -80,12 +80,12 @@ PerSplit<std::optional<Blend>> read_per_split(const FileSystem& file_system,
                                               const std::string& path) {
   const nlohmann::json tree = parse_json(read_file(file_system, path, kMostBytes), path);
   PerSplit<std::optional<Blend>> blends;
-  if (!tree.is_object()) fail(ErrorKind::invalid, "{} is no JSON object", path);
+  if (!tree.is_object()) fail(ErrorKind::invalid, "{} is not a JSON object", path);
   for (const auto& [key, value] : tree.items()) {
     const auto split = std::find_if(kSplits.begin(), kSplits.end(),
                                     [&key = key](DataSplit s) { return name(s) == key; });
     if (split == kSplits.end()) {
-      fail(ErrorKind::invalid, "{} names a split '{}'; there are train, valid and test", path, key);
+      fail(ErrorKind::invalid, "{} names a split '{}'; valid are train, valid and test", path, key);
     }
     blends[*split] = blend_of(value, fmt::format("'{}' of {}", key, path));
   }
@@ -99,7 +99,7 @@ std::string_view name(DataSplit split) noexcept {
 }
 
 Blend parse_blend(std::span<const std::string> words, const std::string& where) {
-  if (words.empty()) fail(ErrorKind::invalid, "{} names no dataset", where);
+  if (words.empty()) fail(ErrorKind::invalid, "{} does not name a dataset", where);
   size_t numbers = 0;
   if (words.size() % 2 == 0) {
     for (size_t i = 0; i < words.size(); i += 2) numbers += number_of(trimmed(words[i])) ? 1 : 0;
@@ -135,8 +135,8 @@ std::vector<double> normalized(std::span<const double> weights) {
 SplitShares parse_split(const std::string& given) {
   SplitShares shares;
   shares.text = given.empty() ? kDefaultSplit : given;
-  // Megatron-LM takes whatever digits it finds: nan,1 is the share 1 to it, and 1e2 are two shares.
-  // What means the same to both is taken.
+  // Megatron-LM extracts any digits: it reads nan,1 as the share 1, and 1e2 as two shares. Only
+  // what both read alike is accepted.
   std::vector<double> numbers;
   for (size_t begin = 0; begin <= shares.text.size();) {
     const size_t end = std::min(shares.text.find(',', begin), shares.text.size());
@@ -145,7 +145,7 @@ SplitShares parse_split(const std::string& given) {
     const auto value = is_plain ? number_of(part) : std::nullopt;
     if (!value || numbers.size() == kSplits.size()) {
       fail(ErrorKind::invalid,
-           "--split '{}' is not up to three numbers separated by commas, as 969,30,1 is",
+           "--split '{}': expected up to three numbers separated by commas, such as 969,30,1",
            shares.text);
     }
     numbers.push_back(*value);
@@ -155,8 +155,7 @@ SplitShares parse_split(const std::string& given) {
   const double sum = pairwise_sum(numbers);
   if (sum <= 0 || !std::isfinite(sum)) {
     fail(ErrorKind::invalid,
-         "--split '{}' has to give at least one split a share, and a sum that is a number",
-         shares.text);
+         "--split '{}': at least one share must be positive, and the sum finite", shares.text);
   }
   numbers = normalized(numbers);
   double begin = 0;
@@ -177,7 +176,7 @@ std::string split_matrix(const SplitShares& shares) {
       continue;
     }
     DescriptionList pair;
-    pair.add(split == DataSplit::train ? "0" : number(bounds->first));  // an integer to Python
+    pair.add(split == DataSplit::train ? "0" : number(bounds->first));  // an integer in Python
     pair.add(number(bounds->second));
     matrix.add(pair.text());
   }
@@ -185,7 +184,7 @@ std::string split_matrix(const SplitShares& shares) {
 }
 
 SequenceRange range_of(const std::pair<double, double>& bounds, int64_t sequences) {
-  const auto place = [sequences](double share) {  // half to even, as Python rounds
+  const auto place = [sequences](double share) {  // round half to even, as Python does
     return static_cast<int64_t>(std::nearbyint(share * static_cast<double>(sequences)));
   };
   return {std::min(place(bounds.first), sequences), std::min(place(bounds.second), sequences)};
@@ -205,7 +204,7 @@ DataPaths parse_data_paths(const FileSystem& file_system, const DataOptions& opt
   }
   const bool per_split = any_split || !options.per_split_data_args_path.empty();
   if (per_split && !options.split.empty()) {
-    fail(ErrorKind::invalid, "--split {} has nothing to divide: each split has its own data",
+    fail(ErrorKind::invalid, "--split {} has no effect: each split has its own data. Leave it out",
          options.split);
   }
   DataPaths paths;

@@ -1,4 +1,5 @@
-// The bytes of a whole file: mapped into memory where the file system can, else a copy of them.
+// The bytes of a whole file: mapped into memory where the file system supports it, otherwise
+// copied.
 #pragma once
 
 #include <cstddef>

@@ -28,8 +28,8 @@ std::string existing(const FileSystem& file_system, const std::string& prefix, c
     const bool has_ending = prefix.ends_with(".bin") || prefix.ends_with(".idx");
     const std::string name = has_ending ? prefix.substr(0, prefix.size() - 4) : prefix;
     fail(ErrorKind::not_found,
-         "{} does not exist; a dataset is a pair of files, {}.bin and {}.idx, and is named without "
-         "their endings{}",
+         "{} does not exist; a dataset is a pair of files, {}.bin and {}.idx, named without the "
+         "extensions{}",
          path, name, name,
          is_folder    ? fmt::format(": ferry data config {} lists those in the folder", prefix)
          : has_ending ? ": give " + name
@@ -93,11 +93,11 @@ int64_t IndexedDataset::number_at(uint64_t offset) const noexcept {
 void IndexedDataset::parse_header() {
   const std::span<const std::byte> bytes = index_.bytes();
   if (bytes.size() < kIndexHeaderBytes) {
-    fail_index(fmt::format("{} bytes are too few for the header of an index, which has {}",
-                           bytes.size(), kIndexHeaderBytes));
+    fail_index(fmt::format("{} bytes are too few for an index header of {} bytes", bytes.size(),
+                           kIndexHeaderBytes));
   }
   if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
-    fail_index("it does not begin with MMIDIDX as an index of tokens does");
+    fail_index("it does not begin with MMIDIDX, the magic of a token index");
   }
   if (number_at(kVersionAt) != 1) {
     fail(ErrorKind::unsupported, "{}.idx has version {}; only version 1 can be read", prefix_,
@@ -105,10 +105,10 @@ void IndexedDataset::parse_header() {
   }
   const auto code = static_cast<uint8_t>(bytes[kTypeAt]);
   const std::optional<DType> type = token_type_of_code(code);
-  if (!type) fail_index(fmt::format("{} is the code of no token type (1 to 8 are)", code));
+  if (!type) fail_index(fmt::format("{} is not a token type code (1 to 8)", code));
   type_ = *type;
 
-  // 12 bytes a sequence and 8 a boundary: counts that fit the file cannot overflow what follows.
+  // 12 bytes a sequence and 8 a boundary: counts that fit the file cannot overflow below.
   const auto sequences = static_cast<uint64_t>(number_at(kSequencesAt));
   const auto boundaries = static_cast<uint64_t>(number_at(kBoundariesAt));
   const uint64_t room = bytes.size() - kIndexHeaderBytes;
@@ -125,9 +125,9 @@ void IndexedDataset::parse_header() {
   offsets_at_ = kIndexHeaderBytes + 4 * sequences;
   boundaries_at_ = offsets_at_ + 8 * sequences;
   boundaries_ = static_cast<int64_t>(boundaries);
-  if (boundaries_ < 1) fail_index("it has no document boundary, and has to begin with 0");
+  if (boundaries_ < 1) fail_index("it has no document boundary; the first must be 0");
   set_lengths(bytes.data() + kIndexHeaderBytes, static_cast<int64_t>(sequences));
-  // Sequences lie one behind another: a gap tells of tokens of a wider type.
+  // Sequences are contiguous: a gap means that tokens are of a wider type.
   const int64_t first_bytes = sequences > 0 ? length(0) * size_bytes(type_) : 0;
   if (sequences > 1 && first_bytes > 0 && offset_bytes(0) == 0 && offset_bytes(1) > first_bytes) {
     fail_index(
@@ -136,7 +136,7 @@ void IndexedDataset::parse_header() {
                     length(0), torch_name(type_), first_bytes, offset_bytes(1)));
   }
   if (document_begin(0) != 0 || document_begin(documents()) != TokenSource::sequences()) {
-    fail_index(fmt::format("its documents have sequences {} to {}; there are sequences 0 to {}",
+    fail_index(fmt::format("its documents have sequences {} to {}, but there are sequences 0 to {}",
                            document_begin(0), document_begin(documents()), sequences));
   }
 }
@@ -156,21 +156,18 @@ void IndexedDataset::check_end() const {
 
 uint64_t IndexedDataset::place_of(int64_t sequence, int64_t offset, int64_t count) const {
   if (sequence < 0 || sequence >= sequences()) {
-    fail(ErrorKind::invalid, "{} has {} sequences, and no sequence {}", prefix_, sequences(),
-         sequence);
+    fail(ErrorKind::invalid, "{} has {} sequences, no sequence {}", prefix_, sequences(), sequence);
   }
   if (offset < 0 || offset > length(sequence) || count > length(sequence) - offset) {
-    fail_index(fmt::format("sequence {} has {} tokens, and no tokens {} to {}", sequence,
+    fail_index(fmt::format("sequence {} has {} tokens, no tokens {} to {}", sequence,
                            length(sequence), offset, offset + count));
   }
   const auto item = static_cast<uint64_t>(size_bytes(type_));
   const int64_t begin = offset_bytes(sequence);
   const uint64_t need = item * static_cast<uint64_t>(offset + count);
   if (begin < 0 || need > token_bytes() || static_cast<uint64_t>(begin) > token_bytes() - need) {
-    fail_index(
-        fmt::format("sequence {} of {} tokens, from byte {}, lies outside the {} bytes of "
-                    "{}.bin",
-                    sequence, length(sequence), begin, token_bytes(), prefix_));
+    fail_index(fmt::format("sequence {} of {} tokens, from byte {}, exceeds the {} bytes of {}.bin",
+                           sequence, length(sequence), begin, token_bytes(), prefix_));
   }
   return static_cast<uint64_t>(begin) + item * static_cast<uint64_t>(offset);
 }
@@ -195,7 +192,7 @@ void IndexedDataset::read(int64_t sequence, int64_t offset, std::span<int32_t> i
       fail(ErrorKind::corrupt, "{}.bin: sequence {} has a token that does not fit in 32 bits",
            prefix_, sequence);
     default:
-      fail(ErrorKind::unsupported, "{}.bin holds {} values, which are no tokens", prefix_,
+      fail(ErrorKind::unsupported, "{}.bin holds {} values, which are not tokens", prefix_,
            torch_name(type_));
   }
 }
@@ -237,7 +234,7 @@ void append_stored(std::span<const int32_t> ids, DType type, std::vector<std::by
     case DType::i64:
       return append_as<int64_t>(ids, type, bytes);
     default:
-      fail(ErrorKind::unsupported, "values of type {} are no tokens", torch_name(type));
+      fail(ErrorKind::unsupported, "values of type {} are not tokens", torch_name(type));
   }
 }
 
@@ -254,7 +251,7 @@ void StoredDocuments::append(const StoredDocuments& other) {
 
 void StoredDocuments::extend_last(std::span<const int32_t> ids, DType type) {
   if (ids.size() > static_cast<size_t>(INT32_MAX - lengths.back())) {
-    fail(ErrorKind::invalid, "a sequence has {} tokens; token files hold sequences of {} at most",
+    fail(ErrorKind::invalid, "a sequence has {} tokens; token files hold sequences of at most {}",
          static_cast<size_t>(lengths.back()) + ids.size(), INT32_MAX);
   }
   append_stored(ids, type, tokens);

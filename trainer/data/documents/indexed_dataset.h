@@ -11,7 +11,7 @@
 //   S x int32    tokens of each sequence
 //   S x int64    where each begins in PREFIX.bin, in bytes
 //   D x int64    document k has sequences [boundary k, boundary k + 1): from 0 to S, ascending
-//   S x int8     multimodal files only: the mode of each sequence; passed over
+// S x int8 multimodal files only: the mode of each sequence; ignored
 //
 // Source: megatron/core/datasets/indexed_dataset.py.
 #pragma once
@@ -31,21 +31,21 @@
 
 namespace ferry {
 
-/// Bytes before the lengths.
+/// Bytes before the sequence lengths.
 inline constexpr uint64_t kIndexHeaderBytes = 34;
 
-/// The type that a code of PREFIX.idx stands for, and the other way round; nothing for no code.
+/// The type of a code in PREFIX.idx, and the inverse; empty if there is none.
 std::optional<DType> token_type_of_code(uint8_t code) noexcept;
 std::optional<uint8_t> code_of_token_type(DType type) noexcept;
 
-/// An open pair. The index is mapped into memory: it must not be cut short while it is open (to
-/// replace a pair, move another one into its place, as IndexedDatasetWriter does). Tokens are read
-/// when they are asked for.
+/// An open pair. The index is mapped into memory, so it must not be truncated while open (to
+/// replace a pair, rename another over it, as IndexedDatasetWriter does). Tokens are read on
+/// demand.
 class IndexedDataset final : public TokenSource {
  public:
-  /// Looks at the header and at the files' sizes; what the index says of a sequence is checked when
-  /// that is read. not_found when one of the two is missing; corrupt for anything that contradicts
-  /// the format; unsupported for another version.
+  /// Checks the header and the files' sizes; index entries of a sequence are checked when it is
+  /// read. not_found if a file is missing; corrupt for anything that violates the format;
+  /// unsupported for another version.
   IndexedDataset(std::shared_ptr<const FileSystem> file_system, std::string prefix);
 
   const std::string& prefix() const noexcept { return prefix_; }
@@ -57,8 +57,7 @@ class IndexedDataset final : public TokenSource {
   int64_t offset_bytes(int64_t sequence) const noexcept;
   uint64_t token_bytes() const noexcept { return tokens_->size(); }  // of PREFIX.bin
   const ReadableFile& token_file() const noexcept { return *tokens_; }
-  /// corrupt, as read() of it, where the last sequence lies outside PREFIX.bin, of which a part is
-  /// missing then.
+  /// corrupt, as in read(), if the last sequence exceeds PREFIX.bin, which is then truncated.
   void check_end() const;
 
   void read(int64_t sequence, int64_t offset, std::span<int32_t> into) const override;
@@ -71,7 +70,7 @@ class IndexedDataset final : public TokenSource {
   int64_t number_at(uint64_t offset) const noexcept;
   [[noreturn]] void fail_index(const std::string& problem) const;
   void parse_header();
-  /// Where `count` tokens of a sequence lie in PREFIX.bin. Errors as of read().
+  /// The byte range of `count` tokens of a sequence in PREFIX.bin. Errors as in read().
   uint64_t place_of(int64_t sequence, int64_t offset, int64_t count) const;
 
   std::string prefix_;
@@ -80,26 +79,27 @@ class IndexedDataset final : public TokenSource {
   DType type_ = DType::u16;
   bool has_modes_ = false;
   int64_t boundaries_ = 1;
-  uint64_t offsets_at_ = 0, boundaries_at_ = 0;  // in the index
+  uint64_t offsets_at_ = 0, boundaries_at_ = 0;  // byte offsets in the index
 };
 
-// Documents as token files hold them, before they are written: threads make them, one writes them.
+// Documents in the form of token files, before they are written: several threads make them, one
+// writes them.
 
 struct StoredDocuments {
   std::vector<std::byte> tokens;
   std::vector<int32_t> lengths;    // of sequences, in tokens
   std::vector<int32_t> sequences;  // of each document
 
-  /// A sequence more. Errors as those of append_stored(); invalid for 2^31 tokens or more.
+  /// Appends a sequence. Errors as in append_stored(); invalid for 2^31 tokens or more.
   void add_sequence(std::span<const int32_t> ids, DType type);
-  /// Those of `other`, of the same type, after these.
+  /// Appends those of `other`, which has the same type.
   void append(const StoredDocuments& other);
-  /// More tokens of the last sequence.
+  /// Appends tokens to the last sequence.
   void extend_last(std::span<const int32_t> ids, DType type);
 };
 
-/// Appends tokens in the form of a type. invalid for one that it cannot hold; unsupported for a
-/// type that no tokens are of.
+/// Appends tokens encoded as `type`. invalid for a token that does not fit; unsupported for a type
+/// that cannot hold tokens.
 void append_stored(std::span<const int32_t> ids, DType type, std::vector<std::byte>& bytes);
 
 }  // namespace ferry

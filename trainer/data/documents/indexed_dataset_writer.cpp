@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kPieceBytes = 4 << 20;
 constexpr uint64_t kKernelBytes = 64 << 20;
-constexpr uint64_t kCopiedBytes = 4 << 20;  // few large pieces take less of the page cache's time
+constexpr uint64_t kCopiedBytes = 4 << 20;  // few large pieces cost the page cache less
 
 // Writes pieces one after another.
 class Appender {
@@ -43,7 +43,8 @@ void IndexedDatasetWriter::check_target(const FileSystem& file_system, const std
   for (const char* suffix : {".idx", ".bin"}) {
     const PathKind kind = file_system.status(prefix + suffix).kind;
     if (kind == PathKind::missing || (overwrite && kind == PathKind::file)) continue;
-    if (overwrite) fail(ErrorKind::invalid, "{}{} is no file; choose another name", prefix, suffix);
+    if (overwrite)
+      fail(ErrorKind::invalid, "{}{} is not a file; choose another name", prefix, suffix);
     fail(ErrorKind::invalid, "{}{} exists; choose another name, or give --overwrite to replace it",
          prefix, suffix);
   }
@@ -77,7 +78,7 @@ void IndexedDatasetWriter::open_files() {
   } else {
     tokens_path_ = token_claim_->partial_path();
     index_path_ = index_claim_->partial_path();
-    boundaries_path_ = index_claim_->trash_path();  // never anybody's: removed after a crash
+    boundaries_path_ = index_claim_->trash_path();  // belongs to nobody: removed after a crash
   }
   const bool goes_on = work_ && work_->go_on;
   const auto opened = [&](const std::string& path) {
@@ -120,7 +121,7 @@ void IndexedDatasetWriter::flush() {
 void IndexedDatasetWriter::add_tokens(std::span<const int32_t> tokens) {
   if (tokens.size() > INT32_MAX - open_tokens_) {
     fail(ErrorKind::invalid,
-         "a sequence of {} tokens or more is too long for {}, whose sequences have {} at most",
+         "a sequence of {} tokens or more is too long for {}, whose sequences have at most {}",
          open_tokens_ + tokens.size(), prefix_, INT32_MAX);
   }
   append_stored(tokens, type_, buffer_);
@@ -155,7 +156,7 @@ void IndexedDatasetWriter::add(const StoredDocuments& documents) {
 void IndexedDatasetWriter::append(const IndexedDataset& dataset,
                                   const std::function<void(uint64_t)>& copied) {
   if (dataset.type() != type_) {
-    fail(ErrorKind::mismatch, "{} has tokens of type {}, and {} of type {}; they cannot be merged",
+    fail(ErrorKind::mismatch, "{} has tokens of type {} and {} of type {}; they cannot be merged",
          dataset.name(), torch_name(dataset.type()), prefix_ + ".bin", torch_name(type_));
   }
   const int64_t before = lengths_.size();
@@ -172,8 +173,9 @@ void IndexedDatasetWriter::append(const IndexedDataset& dataset,
     end = checked_add(end, length * size_bytes(type_), dataset.name());
   }
   if (static_cast<uint64_t>(end) != dataset.token_bytes()) {
-    fail(ErrorKind::corrupt, "{} has {} bytes, and its index tells of {}; see 'ferry data check'",
-         dataset.name(), dataset.token_bytes(), end);
+    fail(ErrorKind::corrupt,
+         "{} has {} bytes but {} according to its index; see 'ferry data check'", dataset.name(),
+         dataset.token_bytes(), end);
   }
   for (int64_t d = 1; d <= dataset.documents(); ++d) {
     if (dataset.document_begin(d) < dataset.document_begin(d - 1)) {
@@ -218,7 +220,7 @@ WrittenTokens IndexedDatasetWriter::sync() {
   return written();
 }
 
-// The lengths are there; offsets and boundaries follow, and the header is last.
+// The lengths are written; offsets and boundaries follow, then the header.
 void IndexedDatasetWriter::finish_index() {
   const auto sequences = static_cast<uint64_t>(lengths_.size());
   Appender out(*index_, kIndexHeaderBytes + 4 * sequences);

@@ -1,5 +1,5 @@
 // Writes token files, PREFIX.bin and PREFIX.idx (indexed_dataset.h), so that they appear under
-// their names only when they are whole and on disk.
+// their names only once complete and on disk.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@
 
 namespace ferry {
 
-// Numbers in a file, of which a few are in memory.
+// An array in a file, of which only a few elements are buffered in memory.
 
-/// Lie in the file from byte `begin` on. For one thread.
+/// The elements are stored from byte `begin` on. Not thread-safe.
 template <typename T>
 class SpilledNumbers {
  public:
-  /// The first `count` are there already.
+  /// The first `count` already exist.
   explicit SpilledNumbers(uint64_t begin, int64_t count = 0) : begin_(begin), written_(count) {}
 
   int64_t size() const { return written_ + std::ssize(kept_); }
@@ -41,7 +41,7 @@ class SpilledNumbers {
     kept_.clear();
   }
 
-  /// use(span) for all of them, piece by piece; they have to be flushed.
+  /// Calls use(span) for all elements, piece by piece, after a flush.
   template <typename Use>
   void for_each_piece(const WritableFile& file, const Use& use) const {
     std::vector<T> piece;
@@ -62,62 +62,63 @@ class SpilledNumbers {
   std::vector<T> kept_;
 };
 
-/// The type that Megatron-LM's tools give the tokens of a vocabulary: uint16 below 65,500 tokens,
-/// int32 from there on.
+/// The type that Megatron-LM's tools use for a vocabulary: uint16 below 65,500 tokens, otherwise
+/// int32.
 DType token_type_for(int64_t vocabulary_size) noexcept;
 
-/// How far a pair has come.
+/// Progress of writing a pair.
 struct WrittenTokens {
   uint64_t token_bytes = 0;
   int64_t sequences = 0, documents = 0;
 };
 
-/// A folder for what is being written, which outlives a process that dies: the next one goes on at
-/// what sync() said last. The caller has it to itself, and removes it.
+/// A work folder that survives a crash: the next process continues from the last sync(). The caller
+/// owns it exclusively and removes it.
 struct WorkFolder {
   std::string path;  // in the file system of the target
   std::string name;  // of this pair's files in it
   std::optional<WrittenTokens> go_on;
 };
 
-/// For one thread. Memory does not depend on how much is written.
+/// Not thread-safe. Memory use does not depend on the amount written.
 class IndexedDatasetWriter {
  public:
-  /// What can be told of the target before any work: errors as those of the constructor.
+  /// Checks the target before any work: errors as in the constructor.
   static void check_target(const FileSystem& file_system, const std::string& prefix,
                            bool overwrite);
 
-  /// invalid when either file exists and `overwrite` is false, or for a type without a code; busy
-  /// while another process writes the same; not_found when the folder does not exist.
+  /// invalid if either file exists and `overwrite` is false, or the type has no code; busy while
+  /// another process writes the same pair; not_found if the folder does not exist.
   IndexedDatasetWriter(std::shared_ptr<const FileSystem> file_system, std::string prefix,
                        DType type, bool overwrite = false,
                        std::optional<WorkFolder> work = std::nullopt);
-  /// Without commit(): removes what was written, unless that lies in a folder of the caller's.
+  /// Without commit(), removes what was written, except in the caller's work folder.
   ~IndexedDatasetWriter();
   IndexedDatasetWriter(const IndexedDatasetWriter&) = delete;
   IndexedDatasetWriter& operator=(const IndexedDatasetWriter&) = delete;
 
-  /// One more sequence of the document. invalid for a token that the type cannot hold.
+  /// Adds a sequence to the document. invalid for a token that does not fit the type.
   void add_sequence(std::span<const int32_t> tokens);
-  /// Some tokens of a sequence that is given in pieces. invalid as add_sequence().
+  /// Adds tokens of a sequence that is given in pieces. invalid as in add_sequence().
   void add_tokens(std::span<const int32_t> tokens);
-  /// The tokens since the last end are one more sequence of the document.
+  /// Ends a sequence: the tokens added since the last end.
   void end_sequence();
-  /// The sequences since the last end are a document; one without sequences is empty.
+  /// Ends a document: the sequences since the last end, possibly none.
   void end_document();
-  /// Documents whose tokens have the writer's type.
+  /// Adds documents whose tokens have the writer's type.
   void add(const StoredDocuments& documents);
-  /// All documents of another dataset of the same type. mismatch for another type; corrupt when its
-  /// tokens do not lie one sequence after another, and no further. `copied` is told of pieces of so
-  /// many bytes, and may throw.
+  /// Adds all documents of a dataset of the same type. mismatch for another type; corrupt if its
+  /// sequences are not contiguous or do not end with the file. `copied` receives the size of each
+  /// copied piece, and may throw.
   void append(const IndexedDataset& dataset, const std::function<void(uint64_t)>& copied = {});
 
   WrittenTokens written() const noexcept;
-  /// Returns when all that was written is on disk: where a writer with the same folder can go on.
+  /// Returns once everything written is on disk: a writer with the same work folder can continue
+  /// from there.
   WrittenTokens sync();
 
-  /// Puts both files in place. invalid when the last document or sequence was not ended. A kill
-  /// before the last moment leaves no index, so never one that belongs to other tokens.
+  /// Moves both files into place. invalid if the last document or sequence was not ended. The index
+  /// is moved last, so a crash never leaves one that does not match its tokens.
   void commit();
 
  private:
@@ -136,10 +137,10 @@ class IndexedDatasetWriter {
   std::unique_ptr<WriteLock> index_claim_, token_claim_;
   std::string tokens_path_, index_path_, boundaries_path_;
   std::unique_ptr<WritableFile> tokens_, index_, boundaries_file_;
-  uint64_t written_bytes_ = 0, open_tokens_ = 0;  // of the sequence that was not ended
+  uint64_t written_bytes_ = 0, open_tokens_ = 0;  // of the open sequence
   std::vector<std::byte> buffer_;
-  SpilledNumbers<int32_t> lengths_;     // at their place in the index
-  SpilledNumbers<int64_t> boundaries_;  // but the first, in a file of their own until commit()
+  SpilledNumbers<int32_t> lengths_;     // at their final place in the index
+  SpilledNumbers<int64_t> boundaries_;  // all but the first, in a separate file until commit()
   int64_t last_boundary_ = 0;
 };
 

@@ -18,7 +18,7 @@ MockTokens::MockTokens(int64_t vocabulary_size, int32_t end_of_document)
       vocabulary_size_(vocabulary_size),
       end_of_document_(end_of_document) {
   if (vocabulary_size < 1) {
-    fail(ErrorKind::invalid, "mock data needs the size of the vocabulary, and got {}",
+    fail(ErrorKind::invalid, "mock data needs the size of the vocabulary, which is {}",
          vocabulary_size);
   }
   set_lengths(std::as_bytes(std::span(length_values_)).data(), kSequences);

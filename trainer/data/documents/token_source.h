@@ -1,4 +1,4 @@
-// Sequences of tokens that samples are cut from: files, or made up.
+// Token sequences that samples are cut from: from files, or mock data.
 #pragma once
 
 #include <cstddef>
@@ -18,23 +18,24 @@ class TokenSource {
   TokenSource& operator=(const TokenSource&) = delete;
 
   int64_t sequences() const noexcept { return sequences_; }
-  /// Tokens of a sequence in [0, sequences()), as its source says: a file may lie (negative).
+  /// Length of a sequence in [0, sequences()) as stored: in a damaged file it may be wrong, even
+  /// negative.
   int32_t length(int64_t sequence) const noexcept {
-    int32_t value = 0;  // in the file they stand at odd addresses
+    int32_t value = 0;  // unaligned in the file
     std::memcpy(&value, lengths_ + sequence * static_cast<int64_t>(sizeof value), sizeof value);
     return value;
   }
-  /// Tokens [offset, offset + into.size()) of a sequence. corrupt when it is not so long, its bytes
-  /// lie outside the file, or a token is no 32-bit number.
+  /// Tokens [offset, offset + into.size()) of a sequence. corrupt if the sequence is shorter, its
+  /// bytes exceed the file, or a token does not fit 32 bits.
   virtual void read(int64_t sequence, int64_t offset, std::span<int32_t> into) const = 0;
-  /// What all sequences together have at most.
+  /// An upper bound of the tokens of all sequences.
   virtual int64_t most_tokens() const noexcept { return INT64_MAX; }
   /// For messages.
   virtual std::string name() const = 0;
 
  protected:
   TokenSource() = default;
-  /// `lengths`: so many int32, of any alignment, which outlive this.
+  /// `lengths`: this many int32, possibly unaligned, which must outlive this.
   void set_lengths(const std::byte* lengths, int64_t sequences) noexcept {
     lengths_ = lengths;
     sequences_ = sequences;
@@ -45,8 +46,8 @@ class TokenSource {
   int64_t sequences_ = 0;
 };
 
-// Made-up sequences, for runs that need no data: 100,000 of them, of 1 to 4,095 tokens, which count
-// 1, 2, 3, ... and end with the end-of-document token. Those of Megatron-LM's --mock-data.
+// The sequences of Megatron-LM's --mock-data, for runs without data: 100,000 of them, of 1 to 4,095
+// tokens, which count 1, 2, 3, ... and end with the end-of-document token.
 //
 // Source: megatron/core/datasets/gpt_dataset.py (MockGPTLowLevelDataset).
 

@@ -5,7 +5,7 @@
 //   auto report = check_datasets<Face>({&one, &another}, {});
 //   if (report.kept()) ...
 //
-// Source: bionemo-testing megatron_dataset_compatibility.py, which looks at one index of one copy.
+// Source: bionemo-testing megatron_dataset_compatibility.py, which checks one index of one copy.
 #pragma once
 
 #include <algorithm>
@@ -124,7 +124,7 @@ class DatasetCheck {
 
   void compare(size_t i, size_t copy, DatasetBreach breach) {
     Item found = read(copy, at_[i]);
-    if (found == first_[i] || !told_.insert(i).second) return;
+    if (found == first_[i] || !reported_.insert(i).second) return;
     auto& broken = report_.broken[static_cast<size_t>(breach)];
     if (!broken) broken = BrokenItems<Item>{at_[i], copy, first_[i], std::move(found), 0};
     ++broken->count;
@@ -134,7 +134,7 @@ class DatasetCheck {
   DatasetCheckOptions options_;
   std::vector<EpochIndex> at_;
   std::vector<Item> first_;
-  std::set<size_t> told_;  // of at_, which were found broken
+  std::set<size_t> reported_;  // of at_, which were found broken
   DatasetCheckReport<Item> report_;
 };
 

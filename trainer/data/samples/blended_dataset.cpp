@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kMostDatasets = 32766;  // their numbers take 15 bits
+constexpr int64_t kMostDatasets = 32766;  // their indices have 15 bits
 constexpr const char* kDatasetNumbers = "dataset_index";
 constexpr const char* kDatasetSamples = "dataset_sample_index";
 
@@ -26,12 +26,12 @@ BlendIndices of_size(int64_t size) {
 
 BlendIndices build_blend(std::span<const double> shares, int64_t size) {
   BlendIndices indices = of_size(size);
-  std::vector<double> taken(shares.size());  // whole numbers, which doubles hold up to 2^53
+  std::vector<double> taken(shares.size());  // integers, exact in doubles up to 2^53
   for (int64_t i = 0; i < size; ++i) {
     const auto place = static_cast<double>(std::max<int64_t>(i, 1));
     size_t furthest = 0;
     double lag = shares[0] * place - taken[0];
-    for (size_t d = 1; d < shares.size(); ++d) {  // without branches, which none could predict
+    for (size_t d = 1; d < shares.size(); ++d) {  // branchless: branches would be unpredictable
       const double other = shares[d] * place - taken[d];
       furthest = other > lag ? d : furthest;
       lag = other > lag ? other : lag;
@@ -77,8 +77,8 @@ BlendedDataset::BlendedDataset(const std::shared_ptr<const FileSystem>& file_sys
     : parts_(std::move(datasets)) {
   if (std::ssize(parts_) > kMostDatasets) {
     fail(ErrorKind::unsupported,
-         "a blend of {} datasets is too large; merge some with 'ferry data "
-         "merge': at most {} are possible",
+         "a blend of {} datasets is too large: at most {} are possible; merge some with 'ferry "
+         "data merge'",
          parts_.size(), kMostDatasets);
   }
   std::vector<int64_t> sizes;
@@ -117,7 +117,7 @@ std::string BlendedDataset::description(const BlendWeights& weights, DataSplit s
   return text.text();
 }
 
-// Each dataset's samples are taken in their order, and not more than it has.
+// Each dataset's samples are taken in order, and no more than it has.
 bool BlendedDataset::counts_match() const {
   std::vector<int64_t> taken(parts_.size());
   for (size_t i = 0; i < samples_.values().size(); ++i) {
@@ -158,7 +158,7 @@ bool BlendedDataset::has_replaced_order() const noexcept {
 
 void BlendedDataset::read(int64_t index, Sample& sample) const {
   if (index < 0 || index >= size()) {
-    fail(ErrorKind::invalid, "the blend has {} samples, and no sample {}", size(), index);
+    fail(ErrorKind::invalid, "the blend has {} samples, no sample {}", size(), index);
   }
   const auto dataset = static_cast<size_t>(datasets_.values()[static_cast<size_t>(index)]);
   parts_[dataset]->read(samples_.values()[static_cast<size_t>(index)], sample);

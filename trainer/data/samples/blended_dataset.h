@@ -1,4 +1,4 @@
-// Several datasets as one, sample by sample in given proportions.
+// Blends several datasets sample by sample in given proportions.
 //
 // Source: megatron/core/datasets/blended_dataset.py, helpers.cpp (build_blending_indices,
 // build_exhaustive_blending_indices).
@@ -23,22 +23,22 @@ struct BlendIndices {
   std::vector<int64_t> samples;
 };
 
-/// `size` samples: each of the dataset that lags furthest behind its share (`shares` sum to 1; of
-/// equal ones the first), each dataset's in their order.
+/// `size` samples, each from the dataset that is furthest below its share (`shares` sum to 1; the
+/// first of equal ones), each dataset's in order.
 BlendIndices build_blend(std::span<const double> shares, int64_t size);
 /// Exactly sizes[d] samples of each dataset d, in even proportions.
 BlendIndices build_exhaustive_blend(std::span<const int64_t> sizes);
 
-/// How much of a blend comes from each dataset, as Megatron-LM describes it.
+/// The proportions of a blend, as Megatron-LM describes them.
 struct BlendWeights {
   std::vector<double> shares;   // sum to 1; empty: each dataset once, whole
-  std::optional<int64_t> size;  // samples; nothing: the datasets' own
+  std::optional<int64_t> size;  // samples; empty: all of the datasets'
 };
 
 class BlendedDataset final : public Dataset {
  public:
-  /// Takes the indices from the cache, when they are there and right, or builds them, and stores
-  /// them where there is a cache_path. invalid when a dataset has too few samples for its share.
+  /// Takes valid indices from the cache, or builds them, and stores them if there is a cache_path.
+  /// invalid if a dataset has too few samples for its share.
   BlendedDataset(const std::shared_ptr<const FileSystem>& file_system,
                  std::vector<std::shared_ptr<const GptDataset>> datasets,
                  const BlendWeights& weights, DataSplit split, const DataOptions& options);

@@ -21,7 +21,8 @@ constexpr uint64_t kGoldfishSeed = 2971215073;
 SampleMasks::SampleMasks(const MaskOptions& options) : options_(options) {
   if (!options.goldfish_loss) return;
   if (options.goldfish_k < 1 || options.goldfish_h < 1) {
-    fail(ErrorKind::invalid, "the goldfish loss needs k and h of at least 1, and got {} and {}",
+    fail(ErrorKind::invalid,
+         "the goldfish loss needs k and h of at least 1, but they are {} and {}",
          options.goldfish_k, options.goldfish_h);
   }
   uniform_ = torch_uniform(kGoldfishTable, kGoldfishSeed);
@@ -61,7 +62,7 @@ void SampleMasks::reset_at_documents(std::span<const int32_t> tokens, Sample& sa
   }
 }
 
-// A label goes by a hash of itself and the h - 1 before it: the product, in 64 bits with wrap.
+// A label is dropped by a hash of itself and the h - 1 before it: their product modulo 2^64.
 void SampleMasks::drop_goldfish_labels(Sample& sample) const {
   const auto h = static_cast<size_t>(options_.goldfish_h);
   const float share = static_cast<float>(1.0 / static_cast<double>(options_.goldfish_k));
@@ -105,7 +106,7 @@ std::string cache_folder(const GptPart& part, const DataOptions& options) {
   return *part.dataset_path + "/cache/GPTDataset_indices";
 }
 
-// Numbers that reach so far take 64 bits in the sample index.
+// From this size on the sample index has 64-bit numbers.
 bool is_wide(int64_t documents) { return documents > INT32_MAX; }
 
 }  // namespace
@@ -125,8 +126,8 @@ GptDataset::GptDataset(const std::shared_ptr<const FileSystem>& file_system,
   const int64_t tokens = count_tokens(*source_, range_);
   if (tokens < 1 && part.samples.value_or(0) > 0) {
     fail(ErrorKind::invalid,
-         "the {} split of {} has {} sequences and no token, and {} samples are to be made of it; "
-         "give it a larger share with --split, or ask for none of its samples",
+         "the {} split of {} has {} sequences without tokens, but {} samples are needed; give it a "
+         "larger share with --split, or request none of its samples",
          name(part.split), source_->name(), range_.count(), *part.samples);
   }
   plan_ = plan_epochs(tokens, sequence_length_, part.samples, drop_last);
@@ -152,8 +153,8 @@ bool GptDataset::load_rows(const IndexCache& cache) {
   return true;
 }
 
-// All three arrays are looked through: what is taken for right can be trusted ever after, and a
-// pass over them costs less than shuffling.
+// All three arrays are validated completely, so they can be trusted afterwards; a pass over them
+// costs less than shuffling.
 bool GptDataset::load(const IndexCache& cache) {
   if (!cache.is_there()) return false;
   const int64_t count = checked_multiply(range_.count(), plan_.epochs, "sequences of all epochs");
@@ -204,12 +205,12 @@ std::pair<int64_t, int64_t> GptDataset::row(int64_t sample) const {
 
 void GptDataset::read(int64_t index, Sample& sample) const {
   if (index < 0 || index >= size()) {
-    fail(ErrorKind::invalid, "{} has {} samples, and no sample {}", source_->name(), size(), index);
+    fail(ErrorKind::invalid, "{} has {} samples, no sample {}", source_->name(), size(), index);
   }
   const int64_t number = order_.values()[static_cast<size_t>(index)];
   const auto [first, first_token] = row(number);
   const auto [last, last_token] = row(number + 1);
-  // The last label, too, which is the next sample's first token.
+  // Includes the last label, the next sample's first token.
   std::vector<int32_t> text(static_cast<size_t>(sequence_length_) + 1, padding_);
   std::span<int32_t> rest(text);
   for (int64_t place = first; place <= last; ++place) {
@@ -224,8 +225,8 @@ void GptDataset::read(int64_t index, Sample& sample) const {
       if (token == padding_ && token >= 0) continue;
       if (token < 0 || token >= token_limit_) {
         fail(ErrorKind::corrupt,
-             "{}: sequence {} holds the token {}; the model has tokens 0 to {}, so it was written "
-             "with another tokenizer or is damaged",
+             "{}: sequence {} has the token {}, but the model has tokens 0 to {}: the file was "
+             "written with another tokenizer or is damaged",
              source_->name(), sequence, token, token_limit_ - 1);
       }
     }

@@ -1,4 +1,4 @@
-// Samples of the sequences of one source: the dataset of a language model.
+// The dataset of a language model: samples cut from the sequences of one source.
 //
 // Source: megatron/core/datasets/gpt_dataset.py (GPTDataset, MockGPTDataset).
 #pragma once
@@ -21,8 +21,8 @@
 
 namespace ferry {
 
-// From the tokens of a sample to what the model gets: labels, loss weights, positions, and where
-// attention begins anew.
+// Makes the model's input from the tokens of a sample: labels, loss weights, positions, and where
+// attention restarts.
 //
 // Source: megatron/core/datasets/gpt_dataset.py; goldfish loss: Hans et al., "Be like a Goldfish,
 // Don't Memorize!" (2024), as swiss-ai/Megatron-LM computes it.
@@ -32,8 +32,8 @@ class SampleMasks {
  public:
   explicit SampleMasks(const MaskOptions& options);
 
-  /// Fills the sample. `text`: its tokens and the label of the last one; options.padding where
-  /// there is none. Padding becomes token 0, without loss.
+  /// Fills the sample. `text` has its tokens and the last one's label, padded with options.padding.
+  /// Padding becomes token 0 without loss.
   void apply(std::span<const int32_t> text, Sample& sample) const;
 
  private:
@@ -41,23 +41,23 @@ class SampleMasks {
   void drop_goldfish_labels(Sample& sample) const;
 
   MaskOptions options_;
-  std::vector<float> uniform_;  // of the goldfish loss
+  std::vector<float> uniform_;  // for the goldfish loss
 };
 
-/// What of a source the samples of one split are made of.
+/// The part of a source that a split's samples are made from.
 struct GptPart {
-  std::optional<std::string> dataset_path;  // as it was given; nothing: mock data
+  std::optional<std::string> dataset_path;  // as given; empty: mock data
   DataSplit split = DataSplit::train;
   std::optional<SplitShares>
-      shares;  // that all splits have of the source; nothing: it is one split's
+      shares;  // the splits' shares of the source; empty: it belongs to one split
   SequenceRange range;
-  std::optional<int64_t> samples;  // at least so many; nothing: one epoch
+  std::optional<int64_t> samples;  // at least; empty: one epoch
 };
 
 class GptDataset final : public Dataset {
  public:
-  /// Takes the arrays of gpt_indices.h from the cache, when they are there and right, or builds and
-  /// stores them. Nothing is stored of mock data without a cache_path.
+  /// Takes the arrays of gpt_indices.h from the cache if valid, or builds and stores them. For mock
+  /// data nothing is stored without a cache_path.
   GptDataset(const std::shared_ptr<const FileSystem>& file_system,
              std::shared_ptr<const TokenSource> source, const GptPart& part,
              const DataOptions& options);
@@ -66,7 +66,7 @@ class GptDataset final : public Dataset {
   bool has_replaced_order() const noexcept override { return has_replaced_order_; }
   void read(int64_t index, Sample& sample) const override;
 
-  /// What the samples depend on, as JSON text: the description of the cache.
+  /// Everything the samples depend on, as JSON text: the cache's description.
   const std::string& description() const noexcept { return description_; }
 
  private:

@@ -9,14 +9,13 @@
 namespace ferry {
 namespace {
 
-// Samples are numbered with 32 bits; Megatron-LM turns to 64 two before that.
+// Samples have 32-bit numbers; Megatron-LM switches to 64 bits two before the limit.
 constexpr int64_t kMostSamples = int64_t{UINT32_MAX} - 2;
 
 int64_t count_samples(int64_t tokens, int64_t sequence_length, bool drop_last) {
-  const int64_t with_label = std::max<int64_t>(tokens - 1, 0);  // the last token is but a label
+  const int64_t with_label = std::max<int64_t>(tokens - 1, 0);  // the last token is only a label
   if (drop_last) return with_label / sequence_length;
-  // In 32-bit floats, as Megatron-LM computes it: from 2^24 tokens on it may be off by some
-  // samples.
+  // In 32-bit floats, as in Megatron-LM: from 2^24 tokens on it may be off by some samples.
   const float quotient = static_cast<float>(with_label) / static_cast<float>(sequence_length);
   return static_cast<int64_t>(std::ceil(quotient));
 }
@@ -60,11 +59,10 @@ int64_t count_tokens(const TokenSource& source, SequenceRange range) {
     least = std::min(least, length);
   }
   if (least < 0) {
-    fail(ErrorKind::corrupt, "{}: its index says that a sequence has {} tokens", source.name(),
-         least);
+    fail(ErrorKind::corrupt, "{}: its index has a sequence of {} tokens", source.name(), least);
   }
   if (tokens > source.most_tokens()) {
-    fail(ErrorKind::corrupt, "{} holds {} tokens, and its index tells of {}", source.name(),
+    fail(ErrorKind::corrupt, "{} holds {} tokens but {} according to its index", source.name(),
          source.most_tokens(), tokens);
   }
   return tokens;
@@ -73,14 +71,14 @@ int64_t count_tokens(const TokenSource& source, SequenceRange range) {
 EpochPlan plan_epochs(int64_t tokens_per_epoch, int64_t sequence_length,
                       std::optional<int64_t> wanted_samples, bool drop_last) {
   if (sequence_length < 1) {
-    fail(ErrorKind::invalid, "samples of {} tokens cannot be made", sequence_length);
+    fail(ErrorKind::invalid, "cannot make samples of {} tokens", sequence_length);
   }
   const int64_t wanted = wanted_samples.value_or(0);
-  if (wanted < 0) fail(ErrorKind::invalid, "{} samples cannot be made", wanted);
+  if (wanted < 0) fail(ErrorKind::invalid, "cannot make {} samples", wanted);
   EpochPlan plan;
   if (wanted > 0) {
     if (tokens_per_epoch < 1) {
-      fail(ErrorKind::invalid, "{} samples are wanted of sequences without tokens", wanted);
+      fail(ErrorKind::invalid, "cannot make {} samples from sequences without tokens", wanted);
     }
     const int64_t tokens =
         checked_add(checked_multiply(wanted, sequence_length, "tokens of all samples"), int64_t{1},
@@ -108,8 +106,8 @@ std::vector<int32_t> build_document_index(SequenceRange range, const EpochPlan& 
   const int64_t count = checked_multiply(range.count(), plan.epochs, "sequences of all epochs");
   if (count > int64_t{UINT32_MAX}) {
     fail(ErrorKind::unsupported,
-         "{} epochs of {} sequences are more than {} places; ask for fewer samples, or give the "
-         "dataset in parts",
+         "{} epochs of {} sequences are more than {} places; use fewer samples, or split the "
+         "dataset",
          plan.epochs, range.count(), UINT32_MAX);
   }
   std::vector<int32_t> documents(static_cast<size_t>(count));

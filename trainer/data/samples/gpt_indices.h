@@ -7,7 +7,7 @@
 //                    with the first token of the next one as its last label
 //   shuffle index    the order in which samples are taken
 //
-// The last epoch stands alone, shuffled by itself behind the others, when less than 80% of it is
+// The last epoch is separate, shuffled by itself after the others, if less than 80% of it is
 // needed: its samples then come last, and no earlier epoch loses any.
 //
 // Source: megatron/core/datasets/gpt_dataset.py, helpers.cpp (build_sample_idx).
@@ -30,20 +30,19 @@ struct SequenceRange {
   int64_t count() const noexcept { return end - begin; }
 };
 
-/// Tokens of these sequences. corrupt when the source says that one has less than none, or all more
-/// than it holds.
+/// Tokens of these sequences. corrupt if a length is negative, or their sum exceeds the source.
 int64_t count_tokens(const TokenSource& source, SequenceRange range);
 
 struct EpochPlan {
   int64_t epochs = 1;
-  int64_t samples = 0;  // that are cut from these epochs: at least what was asked for
+  int64_t samples = 0;  // that these epochs give: at least the requested number
   bool last_epoch_apart = false;
-  int64_t samples_before_last_epoch = 0;  // where it stands apart
+  int64_t samples_before_last_epoch = 0;  // if that is separate
 };
 
-/// How often the split is read for so many samples (nothing: all of one epoch). With `drop_last`
-/// off the tokens that are too few for a sample make one, too, padded. invalid when the split has
-/// no tokens and samples are wanted.
+/// How often the split is read for this many samples (empty: one epoch). With `drop_last` off, the
+/// last tokens, too few for a sample, make a padded one. invalid if samples are requested and the
+/// split has no tokens.
 EpochPlan plan_epochs(int64_t tokens_per_epoch, int64_t sequence_length,
                       std::optional<int64_t> wanted_samples, bool drop_last);
 
@@ -51,16 +50,17 @@ std::vector<int32_t> build_document_index(SequenceRange range, const EpochPlan& 
                                           NumpyRandomState& random);
 std::vector<uint32_t> build_shuffle_index(const EpochPlan& plan, NumpyRandomState& random);
 
-/// Row k of the sample index, for all k in [0, samples]: emit(document_place, token, true). Calls
-/// with false in between are of documents in which no sample begins, and count for nothing: asking
-/// first would be a branch that no processor can predict. `documents` are sequences of the source.
+/// Calls emit(document_place, token, true) for each row k of the sample index, k in [0, samples].
+/// Calls with false in between are for documents in which no sample starts and must be ignored:
+/// testing first would be an unpredictable branch. `documents` are sequences of the source.
 template <typename Emit>
 void walk_samples(const TokenSource& source, std::span<const int32_t> documents,
                   int64_t sequence_length, int64_t samples, Emit emit) {
   emit(0, 0, true);
   int64_t row = 1;
-  int64_t next = sequence_length;  // token at which this row's sample begins, from the front on
-  int64_t begin = 0;               // token at which the document begins, likewise
+  int64_t next =
+      sequence_length;  // token at which this row's sample starts, counted from the front
+  int64_t begin = 0;    // token at which the document starts, likewise
   int64_t last_place = 0, last_token = 0;
   for (int64_t place = 0; place < std::ssize(documents) && row <= samples; ++place) {
     const int64_t length = source.length(documents[static_cast<size_t>(place)]);
@@ -75,10 +75,10 @@ void walk_samples(const TokenSource& source, std::span<const int32_t> documents,
     last_token = length > 0 ? length - 1 : last_token;
     begin = end;
   }
-  for (; row <= samples; ++row) emit(last_place, last_token, true);  // a padded sample ends there
+  for (; row <= samples; ++row) emit(last_place, last_token, true);  // end of a padded sample
 }
 
-/// Both numbers of all rows, as the elements of the array.
+/// Both numbers of each row, as array elements.
 template <typename T>
 std::vector<T> build_sample_index(const TokenSource& source, std::span<const int32_t> documents,
                                   int64_t sequence_length, int64_t samples) {
@@ -92,7 +92,7 @@ std::vector<T> build_sample_index(const TokenSource& source, std::span<const int
   return rows;
 }
 
-/// Whether these are the rows that build_sample_index() would make, of as many.
+/// Whether these are the rows that build_sample_index() would make.
 template <typename T>
 bool is_sample_index(std::span<const T> rows, const TokenSource& source,
                      std::span<const int32_t> documents, int64_t sequence_length) {
@@ -105,9 +105,8 @@ bool is_sample_index(std::span<const T> rows, const TokenSource& source,
   return same;
 }
 
-/// Whether arrays from outside are what plan_epochs() and the functions above make, but for the
-/// random order: each sequence as often as there are epochs, each sample once, the last epoch
-/// apart.
+/// Whether arrays from a cache are what plan_epochs() and the functions above make, up to the
+/// random order: each sequence once an epoch, each sample once, the last epoch separate.
 bool is_document_index(std::span<const int32_t> documents, SequenceRange range,
                        const EpochPlan& plan);
 bool is_shuffle_index(std::span<const uint32_t> order, const EpochPlan& plan);

@@ -13,7 +13,7 @@ namespace ferry {
 
 namespace {
 
-// A value that stands one level deeper.
+// A value indented one level deeper.
 std::string indented(std::string_view json) {
   std::string text;
   for (const char c : json) {
@@ -52,7 +52,7 @@ std::string number(double value) {
 std::string json_of_tokenizer(const std::string& json) {
   const auto tree = nlohmann::ordered_json::parse(json, nullptr, false);
   if (!tree.is_object()) {
-    fail(ErrorKind::invalid, "the description of the tokenizer is no JSON object: {}", json);
+    fail(ErrorKind::invalid, "the description of the tokenizer is not a JSON object: {}", json);
   }
   return tree.dump(4, ' ', true, nlohmann::json::error_handler_t::replace);
 }
@@ -111,7 +111,7 @@ bool IndexCache::is_there() const {
     return status.kind == PathKind::file && status.bytes == description_.size() &&
            read_file(*file_system_, at, description_.size()) == description_;
   } catch (const Error&) {
-    return false;  // another user's alone: the order is made anew
+    return false;  // readable only by another user: rebuild the order
   }
 }
 
@@ -127,7 +127,7 @@ std::optional<FileBytes> IndexCache::load_file(std::string_view name, const std:
     return static_cast<size_t>(static_cast<uint8_t>(text[i]));
   };
   const size_t end = kNpyPrefix + (byte(kNpyPrefix - 2) | byte(kNpyPrefix - 1) << 8);
-  // Versions of NumPy pad differently; all but the padding has to be the same.
+  // Versions of NumPy pad differently; everything but the padding must match.
   if (end > text.size() || end % alignof(int64_t) != 0 ||
       without_padding(text.substr(kNpyPrefix, end - kNpyPrefix)) !=
           without_padding(std::string_view(header).substr(kNpyPrefix))) {
@@ -144,7 +144,7 @@ void IndexCache::store(std::initializer_list<File> arrays) const {
     files.push_back({split_path(path(array.name + ".npy")).name,
                      {std::as_bytes(std::span(array.header)), array.bytes}});
   }
-  // The last: it tells that the arrays are there.
+  // Written last: it marks the arrays as complete.
   files.push_back({split_path(description).name, {std::as_bytes(std::span(description_))}});
   try {
     make_folders(*file_system_, folder_);
@@ -152,7 +152,7 @@ void IndexCache::store(std::initializer_list<File> arrays) const {
     publish_files(*file_system_, claim, folder_, files, Existing::replace);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::busy) return;
-    fail(error.kind(), "{}; where the sample order is kept may be chosen with --data-cache-path",
+    fail(error.kind(), "{}; choose another folder for the sample order with --data-cache-path",
          error.what());
   }
 }

@@ -1,10 +1,8 @@
-// Index arrays on disk, where Megatron-LM finds them and leaves its own: in one folder, for each
-// dataset the files HASH-CLASS-SPLIT-description.txt and HASH-CLASS-SPLIT-ARRAY.npy, with HASH the
-// MD5 of the description, which says all that the arrays depend on but the tokens themselves.
-//
-// What is found is used only when it is what it should be: another description, an array of another
-// type or shape, one that a killed process left half-written, count as not there. What the arrays
-// hold is for their owners to check.
+// Index arrays on disk, shared with Megatron-LM: in one folder, for each dataset the files
+// HASH-CLASS-SPLIT-description.txt and HASH-CLASS-SPLIT-ARRAY.npy, where HASH is the MD5 of the
+// description, which contains everything that the arrays depend on except the tokens. Files with
+// another description, type or shape, or left half-written by a killed process, count as missing.
+// Callers validate the arrays' contents.
 //
 // Source: megatron/core/datasets/gpt_dataset.py, blended_dataset.py; numpy's "NPY format".
 #pragma once
@@ -23,13 +21,13 @@
 
 namespace ferry {
 
-// Descriptions of sample orders, character by character as Python's json writes Megatron-LM's:
-// their MD5 names the files of a cache.
+// Descriptions of sample orders, exactly as Python's json module writes Megatron-LM's: their MD5 is
+// part of the file names.
 
 /// A JSON object over several lines, indented by four.
 class Description {
  public:
-  /// `json`: the value, over as many lines as if it stood alone.
+  /// `json`: the value, formatted as on its own.
   void add(std::string_view key, std::string_view json);
   std::string text() const;
 
@@ -37,7 +35,7 @@ class Description {
   std::string members_;
 };
 
-/// "[", the values, "]" likewise; "[]" of none.
+/// A JSON array, formatted likewise; "[]" if empty.
 class DescriptionList {
  public:
   void add(std::string_view json);
@@ -47,21 +45,21 @@ class DescriptionList {
   std::string values_;
 };
 
-/// A string as JSON, ASCII alone.
+/// A JSON string in ASCII.
 std::string quoted(std::string_view text);
-/// A number as Python prints it: the fewest digits that give it back, "1.0", "1e-05".
+/// A number as Python prints it, with the fewest digits that round-trip: "1.0", "1e-05".
 std::string number(double value);
-/// The tokenizer's object as it was given (DataOptions::tokenizer), written again. invalid for what
-/// is no JSON object.
+/// The tokenizer's object (DataOptions::tokenizer), reformatted. invalid if it is not a JSON
+/// object.
 std::string json_of_tokenizer(const std::string& json);
 
-/// An array that was built, or is a mapped file.
+/// An array that was built or is a mapped file.
 template <typename T>
 class IndexArray {
  public:
   IndexArray() = default;
   explicit IndexArray(std::vector<T> values) : built_(std::move(values)), values_(built_) {}
-  /// The values after `offset` bytes, which must be aligned.
+  /// The values from byte `offset` on, which must be aligned.
   IndexArray(FileBytes file, size_t offset) : file_(std::move(file)) {
     const std::span<const std::byte> bytes = file_->bytes().subspan(offset);
     values_ = {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -72,10 +70,10 @@ class IndexArray {
  private:
   std::vector<T> built_;
   std::optional<FileBytes> file_;
-  std::span<const T> values_;  // moves with what it points to
+  std::span<const T> values_;  // points into the members above
 };
 
-/// What NumPy writes before the elements of an array in C order: `type` as "<i4".
+/// The NPY header of an array in C order: `type` as "<i4".
 std::string npy_header(std::string_view type, std::span<const int64_t> shape);
 
 template <typename T>
@@ -92,17 +90,17 @@ inline constexpr std::string_view kNpyType<int64_t> = "<i8";
 /// The files of one dataset.
 class IndexCache {
  public:
-  /// `folder` may be missing. `kind`: "GPTDataset-train".
+  /// `folder` need not exist. `kind`: "GPTDataset-train".
   IndexCache(std::shared_ptr<const FileSystem> file_system, std::string folder,
              const std::string& kind, std::string description);
 
   /// "FOLDER/HASH-GPTDataset-train-NAME"
   std::string path(std::string_view name) const;
 
-  /// Whether the description is there and says the same.
+  /// Whether the description exists and is the same.
   bool is_there() const;
 
-  /// The array NAME.npy; nothing when it is missing, of another type or shape, or cut short.
+  /// The array NAME.npy; empty if it is missing, truncated, or of another type or shape.
   template <typename T>
   std::optional<IndexArray<T>> load(std::string_view name, std::span<const int64_t> shape) const {
     size_t offset = 0;
@@ -115,7 +113,7 @@ class IndexCache {
     return array;
   }
 
-  /// One array to be stored.
+  /// An array to store.
   struct File {
     std::string name;
     std::string header;
@@ -125,8 +123,8 @@ class IndexCache {
   static File file(std::string name, std::span<const int64_t> shape, const IndexArray<T>& array) {
     return {std::move(name), npy_header(kNpyType<T>, shape), std::as_bytes(array.values())};
   }
-  /// Replaces all files of the dataset: each appears whole and on disk, the description last. Does
-  /// nothing while another process stores the same. io, when the folder cannot be written.
+  /// Replaces all files of the dataset: each appears complete and on disk, the description last.
+  /// Does nothing while another process stores the same. io if the folder cannot be written.
   void store(std::initializer_list<File> arrays) const;
 
  private:

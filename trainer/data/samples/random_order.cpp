@@ -8,7 +8,7 @@ namespace {
 
 __extension__ using uint128_t = unsigned __int128;
 
-// Spreads a small seed over as many 32-bit words as are wanted (numpy's SeedSequence).
+// Expands a small seed to any number of 32-bit words (numpy's SeedSequence).
 class SeedSequence {
  public:
   explicit SeedSequence(uint32_t seed) {
@@ -45,7 +45,7 @@ class SeedSequence {
   std::array<uint32_t, 4> pool_{};
 };
 
-// PCG64, which gives two 32-bit words a step, the low one first.
+// PCG64, two 32-bit words per step, the low one first.
 class Pcg64 {
  public:
   explicit Pcg64(uint32_t seed) {
@@ -85,14 +85,14 @@ class Pcg64 {
   uint32_t high_ = 0;
 };
 
-// What CPython's generator is after seed(number): the Mersenne Twister's initialisation by an
-// array, here of one word.
+// The state of CPython's generator after seed(number): the Mersenne Twister's initialization by an
+// array of one word.
 std::mt19937 python_generator(uint32_t seed) {
   constexpr size_t kWords = std::mt19937::state_size;
   struct Words {
     std::array<uint32_t, kWords> state;
     using result_type = uint32_t;
-    // What std::mt19937 takes its state from: the words as they are.
+    // A seed sequence that sets std::mt19937's state to these words.
     void generate(uint32_t* begin, uint32_t* end) const {
       for (size_t i = 0; begin != end; ++begin, ++i) *begin = state[i];
     }
@@ -126,7 +126,7 @@ PythonRandom::PythonRandom(uint32_t seed) : generator_(python_generator(seed)) {
 std::vector<int32_t> numpy_integers(uint32_t seed, int32_t low, int32_t high, int64_t count) {
   Pcg64 generator(seed);
   const auto range = static_cast<uint32_t>(high - low);
-  const uint32_t unfair = -range % range;  // low halves below it would come up once too often
+  const uint32_t unfair = -range % range;  // low halves below it would be biased
   std::vector<int32_t> values(static_cast<size_t>(count));
   for (int32_t& value : values) {
     uint64_t product = 0;
@@ -143,8 +143,8 @@ std::vector<int64_t> torch_permutation(int64_t count, uint64_t seed) {
   std::iota(values.begin(), values.end(), int64_t{0});
   std::mt19937 generator(static_cast<uint32_t>(seed));
   const auto n = static_cast<uint64_t>(count);
-  // From so many elements on PyTorch takes 64-bit words, the high half first, and builds the order
-  // from its front.
+  // From this size on PyTorch uses 64-bit words, high half first, and builds the order from the
+  // front.
   if (n >= UINT32_MAX / 20) {
     for (uint64_t i = 0; i < n; ++i) {
       const uint64_t high = generator();

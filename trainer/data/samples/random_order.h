@@ -1,5 +1,5 @@
-// The random numbers of NumPy, PyTorch and Python that decide the order of samples, bit for bit, on
-// every machine.
+// The random numbers of NumPy, PyTorch and Python that determine the order of samples, bit for bit
+// on every machine.
 //
 // Sources: Matsumoto and Nishimura, "Mersenne Twister" (1998); O'Neill, "PCG" (2014); Lemire, "Fast
 // random integer generation in an interval" (2019); numpy/random (legacy shuffle, SeedSequence);
@@ -15,12 +15,12 @@
 
 namespace ferry {
 
-/// numpy.random.RandomState(seed), as far as shuffling goes.
+/// numpy.random.RandomState(seed), for shuffling.
 class NumpyRandomState {
  public:
   explicit NumpyRandomState(uint32_t seed) : generator_(seed) {}
 
-  /// shuffle(): of at most 2^32 elements.
+  /// shuffle() of at most 2^32 elements.
   template <typename T>
   void shuffle(std::span<T> values) {
     for (uint64_t i = values.size(); i-- > 1;) {
@@ -29,7 +29,7 @@ class NumpyRandomState {
   }
 
  private:
-  // Words without the bits above the limit's highest, until one is not above the limit.
+  // Masked words, until one does not exceed the limit.
   uint32_t below_or_at(uint32_t limit) {
     const uint32_t mask = UINT32_MAX >> std::countl_zero(limit);
     uint32_t value = generator_() & mask;
@@ -40,12 +40,12 @@ class NumpyRandomState {
   std::mt19937 generator_;
 };
 
-/// random.Random(seed) of Python.
+/// Python's random.Random(seed).
 class PythonRandom {
  public:
   explicit PythonRandom(uint32_t seed);
 
-  /// randrange(limit), of 1 or more: the highest bits of words, until a number is small enough.
+  /// randrange(limit), limit >= 1: the highest bits of words, until one is small enough.
   uint32_t below(uint32_t limit) {
     const int bits = std::bit_width(limit);
     uint32_t value = generator_() >> (32 - bits);
@@ -53,7 +53,7 @@ class PythonRandom {
     return value;
   }
 
-  /// shuffle(): of fewer than 2^32 elements.
+  /// shuffle() of fewer than 2^32 elements.
   template <typename T>
   void shuffle(std::span<T> values) {
     for (size_t i = values.size(); i-- > 1;) {
@@ -68,10 +68,10 @@ class PythonRandom {
 /// numpy.random.default_rng(seed).integers(low, high, count, dtype=int32): in [low, high).
 std::vector<int32_t> numpy_integers(uint32_t seed, int32_t low, int32_t high, int64_t count);
 
-/// torch.randperm(count) of a CPU generator after manual_seed(seed): 0 to count - 1, shuffled.
+/// torch.randperm(count) on the CPU after manual_seed(seed).
 std::vector<int64_t> torch_permutation(int64_t count, uint64_t seed);
 
-/// torch.rand(count) in float32 of a CPU generator after manual_seed(seed).
+/// torch.rand(count) in float32 on the CPU after manual_seed(seed).
 std::vector<float> torch_uniform(int64_t count, uint64_t seed);
 
 }  // namespace ferry

@@ -21,7 +21,7 @@ Attention::Attention(const ParameterSet& parameters, const std::string& prefix,
     query_norm_ = NormLayer(parameters, prefix + ".q_layernorm", dim_, a);
     key_norm_ = NormLayer(parameters, prefix + ".k_layernorm", dim_, a);
   }
-  // Prediction layers, behind the others, have windows as the first ones do.
+  // Prediction layers, numbered after the others, have the windows of the first layers.
   const int64_t place = layer < a.layers ? layer : layer - a.layers;
   const bool is_windowed =
       a.windowed_layers.empty() || a.windowed_layers[static_cast<size_t>(place)];
@@ -57,7 +57,7 @@ kernels::AttentionShape Attention::shape(const Pass& pass) const {
   return shape;
 }
 
-void Attention::turn(Pass& pass, Array fused, const Part& part, bool backward) const {
+void Attention::apply_rope(Pass& pass, Array fused, const Part& part, bool backward) const {
   if (rotary_dim_ == 0) return;
   pass.kernels.run(kernels::Rotary{.positions = pass.positions,
                                    .tokens_per_position = pass.sequences,
@@ -80,20 +80,20 @@ Attention::Saved Attention::forward(Pass& pass, ConstArray x, Array y) const {
   saved.context = pass.kept.take(pass.rows() * context_width, x.type);
   saved.log_sum = pass.kept.take<float>(pass.rows() * groups_ * group_heads_);
   saved.input = input_.forward(pass, x, {saved.fused}, keeps_input(pass));
-  saved.turned = saved.fused;
+  saved.rotated = saved.fused;
   if (query_norm_) {
-    saved.turned = pass.kept.take(pass.rows() * width(), x.type);
+    saved.rotated = pass.kept.take(pass.rows() * width(), x.type);
     const Part q = queries(), k = keys();
     saved.query_norm = query_norm_.forward(pass, rows_of(pass, q), saved.fused.from(q.first),
-                                           saved.turned.from(q.first));
+                                           saved.rotated.from(q.first));
     saved.key_norm = key_norm_.forward(pass, rows_of(pass, k), saved.fused.from(k.first),
-                                       saved.turned.from(k.first));
+                                       saved.rotated.from(k.first));
   }
-  turn(pass, saved.turned, queries(), false);
-  turn(pass, saved.turned, keys(), false);
+  apply_rope(pass, saved.rotated, queries(), false);
+  apply_rope(pass, saved.rotated, keys(), false);
   attend(pass, kernels::AttentionForward{.shape = shape(pass),
-                                         .q = saved.turned.from(queries().first),
-                                         .k = saved.turned.from(keys().first),
+                                         .q = saved.rotated.from(queries().first),
+                                         .k = saved.rotated.from(keys().first),
                                          .v = saved.fused.from(values().first),
                                          .q_strides = strides(pass),
                                          .k_strides = strides(pass),
@@ -113,8 +113,8 @@ void Attention::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArra
   output_.backward(pass, saved.context_input, saved.context, dy, dcontext);
   const Array dfused = pass.scratch.take(pass.rows() * width(), x.type);
   attend(pass, kernels::AttentionBackward{.shape = shape(pass),
-                                          .q = saved.turned.from(queries().first),
-                                          .k = saved.turned.from(keys().first),
+                                          .q = saved.rotated.from(queries().first),
+                                          .k = saved.rotated.from(keys().first),
                                           .v = saved.fused.from(values().first),
                                           .output = saved.context,
                                           .doutput = dcontext,
@@ -126,8 +126,8 @@ void Attention::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArra
                                           .dq = dfused.from(queries().first),
                                           .dk = dfused.from(keys().first),
                                           .dv = dfused.from(values().first)});
-  turn(pass, dfused, queries(), true);
-  turn(pass, dfused, keys(), true);
+  apply_rope(pass, dfused, queries(), true);
+  apply_rope(pass, dfused, keys(), true);
   if (query_norm_) {
     const auto back = [&](const NormLayer& norm, const NormLayer::Saved& statistics,
                           const Part& part) {

@@ -13,20 +13,20 @@ class Attention {
  public:
   struct Saved {
     kernels::Array fused;    // [rows, groups · (queries of a group + 2) · head_dim]
-    kernels::Array turned;   // the same with queries and keys as attention takes them
+    kernels::Array rotated;  // the same with queries and keys normalized and rotated
     kernels::Array context;  // [rows, heads · head_dim]
     float* log_sum = nullptr;
     Float8Input input, context_input;
     NormLayer::Saved query_norm, key_norm;
   };
 
-  /// Of layer `layer` of the model; `prefix` is "decoder.layers.<layer>.self_attention".
+  /// For layer `layer` of the model; `prefix` is "decoder.layers.<layer>.self_attention".
   Attention(const ParameterSet& parameters, const std::string& prefix,
             const Architecture& architecture, int64_t layer, int64_t tensor_ranks);
 
   /// y = attention(x); both [own rows, hidden].
   Saved forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
-  /// Whether the backward pass does without x.
+  /// Whether the backward pass does not need x.
   bool keeps_input(const Pass& pass) const {
     return !pass.recompute.norms && input_.can_keep(pass);
   }
@@ -34,7 +34,7 @@ class Attention {
                 kernels::Array dx) const;
 
  private:
-  // Where queries, keys and values lie in a row of the fused projection.
+  // The offsets of queries, keys and values in a row of the fused projection.
   struct Part {
     int64_t first, heads;  // element of the first head; heads of a group
   };
@@ -48,7 +48,7 @@ class Attention {
   kernels::HeadStrides strides(const Pass& pass) const;
   kernels::HeadStrides context_strides(const Pass& pass) const;
   kernels::AttentionShape shape(const Pass& pass) const;
-  void turn(Pass& pass, kernels::Array fused, const Part& part, bool backward) const;
+  void apply_rope(Pass& pass, kernels::Array fused, const Part& part, bool backward) const;
 
   ColumnLinear input_;
   RowLinear output_;

@@ -17,7 +17,7 @@ using kernels::Type;
 
 namespace {
 
-// The two parts of each sequence that a rank has, and how its tensors lie part by part.
+// The two parts of each sequence that a rank has, and the layout of its tensors by part.
 class Parts {
  public:
   Parts(const Pass& pass, const AttentionShape& own)
@@ -27,10 +27,10 @@ class Parts {
         own_(own) {}
 
   int64_t length() const { return length_; }
-  /// The number of part `half` (0 or 1) of a rank, among the 2 · ranks parts of a sequence.
+  /// The index of part `half` (0 or 1) of a rank among the 2 · ranks parts of a sequence.
   int64_t number(int half, int rank) const { return half == 0 ? rank : 2 * ranks_ - 1 - rank; }
 
-  /// Whether queries of this rank's part see keys of another rank's.
+  /// Whether queries of this rank's part attend to keys of another rank's.
   bool sees(int query_half, int key_half, int key_rank) const {
     return number(key_half, key_rank) <= number(query_half, rank_);
   }
@@ -45,7 +45,7 @@ class Parts {
     return shape;
   }
 
-  /// Where a part's elements begin in a tensor of these strides, and its log_sums.
+  /// Where a part's elements start in a tensor with these strides, and its log_sums.
   int64_t begin(int half, const HeadStrides& strides) const {
     return half * length_ * strides.position;
   }
@@ -58,7 +58,7 @@ class Parts {
   const AttentionShape& own_;
 };
 
-// Keys and values of one rank after another, as they come round.
+// Keys and values of one rank after another, as they move around the ring.
 class Ring {
  public:
   Ring(Pass& pass, int64_t key_elements, int64_t value_elements, Type type)
@@ -73,8 +73,8 @@ class Ring {
   Array values() const { return buffers_[0].from(keys_); }
   int owner() const { return owner_; }
 
-  /// Gives what is here to the next rank and takes that of the one before.
-  void turn() {
+  /// Sends the current ones to the next rank and receives those of the previous one.
+  void rotate() {
     const int next = (ranks_.rank() + 1) % ranks_.size();
     const int before = (ranks_.rank() + ranks_.size() - 1) % ranks_.size();
     const Communicator::Ticket sent = ranks_.send(buffers_[0], elements_, next);
@@ -96,7 +96,7 @@ HeadStrides packed(const AttentionShape& shape, int64_t heads, int64_t dim) {
   return {shape.sequences * heads * dim, heads * dim, per_group * dim, dim};
 }
 
-// Rows of heads · dim elements without gaps, from or to a tensor of other strides.
+// Copies contiguous rows of heads · dim elements from or to a strided tensor.
 void copy_heads(Pass& pass, const AttentionShape& shape, int64_t dim, ConstArray x,
                 const HeadStrides& x_strides, Array y, const HeadStrides& y_strides) {
   for (int64_t group = 0; group < shape.groups; ++group) {
@@ -135,8 +135,8 @@ void attend_in_ring(Pass& pass, const AttentionForward& own) {
   auto* const part_log_sum =
       pass.scratch.take<float>(shape.sequences * shape.heads * parts.length());
   std::array<bool, 2> has_total{};
-  for (int turn = 0; turn < pass.ranks.context.size(); ++turn) {
-    if (turn > 0) ring.turn();
+  for (int step = 0; step < pass.ranks.context.size(); ++step) {
+    if (step > 0) ring.rotate();
     for (int query = 0; query < 2; ++query) {
       for (int key = 0; key < 2; ++key) {
         if (!parts.sees(query, key, ring.owner())) continue;
@@ -178,11 +178,11 @@ void attend_in_ring(Pass& pass, const AttentionBackward& own) {
   const int64_t value_elements = elements_of(shape, shape.groups, shape.value_dim);
   Ring ring(pass, key_elements, value_elements, own.k.type);
   Ring gradients(pass, key_elements, value_elements,
-                 Type::f32);  // of the keys and values in `ring`
+                 Type::f32);  // gradients of the keys and values in `ring`
   copy_heads(pass, shape, shape.dim, own.k, own.k_strides, ring.keys(), key_strides);
   copy_heads(pass, shape, shape.value_dim, own.v, own.v_strides, ring.values(), value_strides);
   pass.kernels.run(kernels::Clear{.count = key_elements + value_elements, .y = gradients.keys()});
-  // Queries without gaps, so that their gradient in fp32 lies as they do.
+  // Contiguous queries, so that their fp32 gradient has the same layout.
   const int64_t query_elements = elements_of(shape, shape.heads, shape.dim);
   const Array q = pass.scratch.take(query_elements, own.q.type);
   const Array dq = pass.scratch.take(query_elements, Type::f32);
@@ -196,7 +196,7 @@ void attend_in_ring(Pass& pass, const AttentionBackward& own) {
   };
   copy_queries(own.q, own.q_strides, q, query_strides);
   pass.kernels.run(kernels::Clear{.count = query_elements, .y = dq});
-  for (int turn = 0; turn < pass.ranks.context.size(); ++turn) {
+  for (int step = 0; step < pass.ranks.context.size(); ++step) {
     for (int query = 0; query < 2; ++query) {
       for (int key = 0; key < 2; ++key) {
         if (!parts.sees(query, key, ring.owner())) continue;
@@ -221,8 +221,8 @@ void attend_in_ring(Pass& pass, const AttentionBackward& own) {
                                            .accumulate = true});
       }
     }
-    ring.turn();
-    gradients.turn();  // after the last turn each rank has its own again
+    ring.rotate();
+    gradients.rotate();  // after the last step each rank has its own again
   }
   copy_queries(dq, query_strides, own.dq, own.q_strides);
   copy_heads(pass, shape, shape.dim, gradients.keys(), key_strides, own.dk, own.k_strides);

@@ -66,8 +66,8 @@ kernels::AttentionShape LatentAttention::shape(const Pass& pass) const {
   return shape;
 }
 
-void LatentAttention::turn(Pass& pass, Array x, int64_t heads, int64_t head_stride,
-                           bool backward) const {
+void LatentAttention::apply_rope(Pass& pass, Array x, int64_t heads, int64_t head_stride,
+                                 bool backward) const {
   pass.kernels.run(kernels::Rotary{.positions = pass.positions,
                                    .tokens_per_position = pass.sequences,
                                    .heads = heads,
@@ -81,7 +81,7 @@ void LatentAttention::turn(Pass& pass, Array x, int64_t heads, int64_t head_stri
                                    .x = x});
 }
 
-// `latent` itself where there are no norms.
+// `latent` itself if there are no norms.
 Array LatentAttention::normed(Pass& pass, const NormLayer& norm, int64_t width, Array latent,
                               NormLayer::Saved& saved) const {
   if (!has_norms_) return latent;
@@ -91,7 +91,7 @@ Array LatentAttention::normed(Pass& pass, const NormLayer& norm, int64_t width, 
   return result;
 }
 
-// From hidden states to what all heads share.
+// From hidden states to the latents, which all heads share.
 void LatentAttention::compress(Pass& pass, ConstArray x, Saved& saved) const {
   const int64_t own = pass.own_rows(), rows = pass.rows(), width = lora_ + rope_;
   if (q_lora_ > 0) {
@@ -111,10 +111,10 @@ void LatentAttention::compress(Pass& pass, ConstArray x, Saved& saved) const {
   copy_rows(pass, own, rope_, compressed.from(lora_), width, own_shared, rope_);
   const ConstArray shared = all_rows(pass, own_shared, rope_);
   pass.kernels.run(kernels::Copy{.count = rows * rope_, .x = shared, .y = saved.shared_key});
-  turn(pass, saved.shared_key, 1, rope_, false);
+  apply_rope(pass, saved.shared_key, 1, rope_, false);
 }
 
-// From there to each head's queries, keys and values, in memory of `arena`.
+// From the latents to each head's queries, keys and values, in memory of `arena`.
 void LatentAttention::expand(Pass& pass, Arena& arena, ConstArray x, Saved& saved) const {
   const int64_t rows = pass.rows();
   saved.query = arena.take(rows * heads_ * query_dim(), x.type);
@@ -122,7 +122,7 @@ void LatentAttention::expand(Pass& pass, Arena& arena, ConstArray x, Saved& save
   saved.key = arena.take(rows * heads_ * query_dim(), x.type);
   saved.query_input =
       query_.forward(pass, q_lora_ > 0 ? ConstArray(saved.query_normed) : x, {saved.query});
-  turn(pass, saved.query.from(nope_), heads_, query_dim(), false);
+  apply_rope(pass, saved.query.from(nope_), heads_, query_dim(), false);
   saved.up_input = up_.forward(pass, saved.latent_normed, {saved.value});
   copy_rows(pass, rows * heads_, nope_, saved.value, value_dim(), saved.key, query_dim());
   for (int64_t head = 0; head < heads_; ++head) {
@@ -177,7 +177,7 @@ void LatentAttention::backward(Pass& pass, const Saved& kept, ConstArray x, Cons
                                           .dq = dquery,
                                           .dk = dkey,
                                           .dv = dvalue.from(nope_)});
-  turn(pass, dquery.from(nope_), heads_, query_dim(), true);
+  apply_rope(pass, dquery.from(nope_), heads_, query_dim(), true);
   queries_backward(pass, saved, x, dquery, dx);
   keys_and_values_backward(pass, saved, x, dkey, dvalue, dx);
 }
@@ -210,7 +210,7 @@ void LatentAttention::keys_and_values_backward(Pass& pass, const Saved& saved, C
     copy_rows(pass, rows, rope_, dkey.from(head * query_dim() + nope_), heads_ * query_dim(), sum,
               rope_, head > 0);
   }
-  turn(pass, sum, 1, rope_, true);
+  apply_rope(pass, sum, 1, rope_, true);
   const Array dshared =
       pass.ranks.sequence_parallel ? pass.scratch.take(own * rope_, kernels::Type::f32) : sum;
   sum_rows(pass, sum, dshared, rope_);

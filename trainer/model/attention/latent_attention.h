@@ -1,5 +1,5 @@
-// Multi-head latent attention: queries, keys and values come out of compressed ones, and positions
-// turn a part of queries and one key that all heads share.
+// Multi-head latent attention: queries, keys and values are projected up from latents, and rotary
+// positions apply to a part of queries and to one key that all heads share.
 //
 // Source: DeepSeek-AI 2024 (DeepSeek-V2); megatron/core/transformer/multi_latent_attention.py.
 #pragma once
@@ -18,11 +18,11 @@ class LatentAttention {
     kernels::Array query_latent, query_normed;  // [own rows, q_lora_rank]
     kernels::Array latent, latent_normed;       // [own rows, kv_lora_rank]
     NormLayer::Saved query_norm, norm;
-    kernels::Array shared_key;  // with position, of all heads: [rows, rope], if kept
-    // These are not kept where they are recomputed.
+    kernels::Array shared_key;  // rotated, shared by all heads: [rows, rope], if kept
+    // These are not kept if they are recomputed.
     kernels::Array query;    // [rows, heads · (nope + rope)]
-    kernels::Array key;      // the same
-    kernels::Array value;    // [rows, heads · (nope + v)]: keys without position, then values
+    kernels::Array key;      // likewise
+    kernels::Array value;    // [rows, heads · (nope + v)]: unrotated keys, then values
     kernels::Array context;  // [rows, heads · v]
     float* log_sum = nullptr;
     Float8Input query_down_input, down_input, query_input, up_input, context_input;
@@ -42,7 +42,8 @@ class LatentAttention {
     return {pass.sequences * heads_ * dim, heads_ * dim, dim, 0};
   }
   kernels::AttentionShape shape(const Pass& pass) const;
-  void turn(Pass& pass, kernels::Array x, int64_t heads, int64_t head_stride, bool backward) const;
+  void apply_rope(Pass& pass, kernels::Array x, int64_t heads, int64_t head_stride,
+                  bool backward) const;
   kernels::Array normed(Pass& pass, const NormLayer& norm, int64_t width, kernels::Array latent,
                         NormLayer::Saved& saved) const;
   void compress(Pass& pass, kernels::ConstArray x, Saved& saved) const;
@@ -59,7 +60,7 @@ class LatentAttention {
   NormLayer query_norm_, norm_;
   int64_t layer_ = 0, hidden_ = 0, heads_ = 0, q_lora_ = 0, lora_ = 0, nope_ = 0, rope_ = 0, v_ = 0;
   double scale_ = 0;
-  bool has_norms_ = true;  // of what is compressed, before it is expanded
+  bool has_norms_ = true;  // of the latents
 };
 
 }  // namespace ferry

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi;
 
-// Llama 3.1: long wavelengths are stretched, those between two bounds in part.
+// Llama 3.1: long wavelengths are scaled, those between two bounds partially.
 double scale_llama3(const Architecture& a, double frequency) {
   const auto original = static_cast<double>(a.rope_original_positions);
   const double wavelength = kTurn / frequency;
@@ -20,7 +20,7 @@ double scale_llama3(const Architecture& a, double frequency) {
   return (1 - smooth) * frequency / a.rope_factor + smooth * frequency;
 }
 
-// YaRN: pairs that turn often keep their frequency, those that turn rarely are interpolated.
+// YaRN: high frequencies are kept, low ones are interpolated.
 class Yarn {
  public:
   Yarn(const Architecture& a, int64_t dim) : factor_(a.rope_factor) {
@@ -47,7 +47,7 @@ double yarn_magnitude(double factor, double coefficient) {
   return factor <= 1 ? 1 : 0.1 * coefficient * std::log(factor) + 1;
 }
 
-// What cosines and sines are multiplied with.
+// The factor of cosines and sines.
 double magnitude(const Architecture& a) {
   if (a.rope_scaling != RopeScaling::yarn) return 1;
   return yarn_magnitude(a.rope_factor, a.rope_mscale) /
@@ -58,7 +58,7 @@ double magnitude(const Architecture& a) {
 
 RopeTable rope_table(const Architecture& a, std::span<const int64_t> positions) {
   RopeTable table;
-  // Latent attention has positions of its own, whatever the embeddings have.
+  // Latent attention always has rotary positions, whatever the position embedding type is.
   if (a.position_kind != Positions::rope && !a.mla) return table;
   table.dim = a.mla ? a.qk_rope_dim : a.rotary_dim();
   const int64_t pairs = table.dim / 2;

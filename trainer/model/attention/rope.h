@@ -18,11 +18,11 @@ struct RopeTable {
   std::vector<float> cosine, sine;
 };
 
-/// Of the positions given, by the architecture's base and scaling. Without rotary embeddings the
-/// table is empty.
+/// The table for these positions, with the architecture's base and scaling; empty without rotary
+/// embeddings.
 RopeTable rope_table(const Architecture& architecture, std::span<const int64_t> positions);
 
-/// What attention multiplies scores with.
+/// The factor of attention scores.
 double attention_scale(const Architecture& architecture);
 
 }  // namespace ferry

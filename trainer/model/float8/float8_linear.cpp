@@ -17,7 +17,7 @@ Float8Linear::Float8Linear(const Float8State& state, std::string name, int64_t i
     : state_(state), name_(std::move(name)), index_(index), in_(in), out_(out) {
   if (in % kernels::kFloat8Multiple == 0 && out % kernels::kFloat8Multiple == 0) return;
   fail(ErrorKind::invalid,
-       "--fp8-format: {} has {} inputs and {} outputs on a tensor rank, and products in FP8 take "
+       "--fp8-format: {} has {} inputs and {} outputs on a tensor rank, but FP8 products need "
        "multiples of {}: change the model's sizes or --tensor-model-parallel-size, or leave "
        "--fp8-format out",
        name_, in, out, kernels::kFloat8Multiple);
@@ -31,8 +31,8 @@ void Float8Linear::set_memory(uint8_t* codes, Float8Scale* scale) {
 void Float8Linear::check_rows(int64_t rows) const {
   if (rows % kernels::kFloat8Multiple == 0) return;
   fail(ErrorKind::invalid,
-       "--fp8-format: {} takes {} tokens at a time, and products in FP8 take multiples of {}: "
-       "change --micro-batch-size or --seq-length, or leave --fp8-format out",
+       "--fp8-format: {} takes {} tokens at a time, but FP8 products need multiples of {}: change "
+       "--micro-batch-size or --seq-length, or leave --fp8-format out",
        name_, rows, kernels::kFloat8Multiple);
 }
 
@@ -40,12 +40,12 @@ Float8 Float8Linear::format(Float8Tensor tensor) const {
   return tensor == Float8Tensor::gradient ? state_.options().gradients : Float8::e4m3;
 }
 
-// What evaluations see is not remembered.
+// Evaluations are not added to the history.
 float* Float8Linear::maximum(const Pass& pass, Float8Tensor tensor) const {
   return pass.trains ? state_.maximum(tensor, index_) : nullptr;
 }
 
-// A current scale lies in `arena`.
+// A current scale is allocated in `arena`.
 const Float8Scale* Float8Linear::scale_of(Pass& pass, Arena& arena, Float8Tensor tensor,
                                           ConstArray x, int64_t count) const {
   if (!state_.is_current()) return state_.scale(tensor, index_);
@@ -58,13 +58,13 @@ const Float8Scale* Float8Linear::scale_of(Pass& pass, Arena& arena, Float8Tensor
   return scale;
 }
 
-// Once for all micro-batches that see the same parameters.
+// Done once for all micro-batches with the same parameters.
 void Float8Linear::round_weight(Pass& pass, const Parameter& weight) const {
   if (std::exchange(version_, pass.parameters_version) == pass.parameters_version) return;
   const ArenaScope scope(pass.scratch);
   const Float8Scale* const scale =
       scale_of(pass, pass.scratch, Float8Tensor::weight, weight.value, in_ * out_);
-  pass.kernels.run(kernels::Quantise{.rows = out_,
+  pass.kernels.run(kernels::Quantize{.rows = out_,
                                      .width = in_,
                                      .format = Float8::e4m3,
                                      .x = weight.value,
@@ -72,7 +72,7 @@ void Float8Linear::round_weight(Pass& pass, const Parameter& weight) const {
                                      .y = codes_,
                                      .transposed = codes_ + in_ * out_,
                                      .maximum = maximum(pass, Float8Tensor::weight)});
-  // The scale outlives the step's first micro-batch.
+  // The scale must outlive the step's first micro-batch.
   pass.kernels.run(kernels::Copy{
       .count = 2, .x = ConstArray(&scale->inverse), .y = Array(&weight_scale_->inverse)});
 }
@@ -87,7 +87,7 @@ Float8Input Float8Linear::forward(Pass& pass, int64_t rows, const Parameter& wei
   input.transposed = transposed;
   const ArenaScope scope(pass.scratch);
   auto* const codes = pass.scratch.take<uint8_t>(rows * in_);
-  pass.kernels.run(kernels::Quantise{.rows = rows,
+  pass.kernels.run(kernels::Quantize{.rows = rows,
                                      .width = in_,
                                      .format = Float8::e4m3,
                                      .x = x,
@@ -113,7 +113,7 @@ Float8Linear::Gradient Float8Linear::rounded(Pass& pass, int64_t rows, ConstArra
   auto* const by_row = pass.scratch.take<uint8_t>(rows * out_);
   uint8_t* const by_column =
       state_.options().weight_gradients ? pass.scratch.take<uint8_t>(rows * out_) : nullptr;
-  pass.kernels.run(kernels::Quantise{.rows = rows,
+  pass.kernels.run(kernels::Quantize{.rows = rows,
                                      .width = out_,
                                      .format = type,
                                      .x = dy,
@@ -154,7 +154,7 @@ void Float8Linear::weight_gradient(Pass& pass, int64_t rows, const Parameter& we
   const uint8_t* transposed = input.transposed;
   if (transposed == nullptr) {
     auto* const codes = pass.scratch.take<uint8_t>(rows * in_);
-    pass.kernels.run(kernels::Quantise{.rows = rows,
+    pass.kernels.run(kernels::Quantize{.rows = rows,
                                        .width = in_,
                                        .format = Float8::e4m3,
                                        .x = x,

@@ -1,4 +1,4 @@
-// The products of one linear layer in 8-bit numbers.
+// The FP8 matrix products of one linear layer.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace ferry {
 
-/// What a linear layer knows of its input behind the forward pass: nothing, but in 8 bits.
+/// What a linear layer keeps of its input after the forward pass: nothing unless in FP8.
 struct Float8Input {
   const kernels::Float8Scale* scale = nullptr;
-  /// The input in 8 bits, [in, rows], where it is kept so: then its rows may go. In pass.kept.
+  /// The input in FP8, [in, rows], if it is kept that way: then x may be freed. In pass.kept.
   const uint8_t* transposed = nullptr;
 };
 
@@ -21,15 +21,15 @@ class Float8Linear {
  public:
   Float8Linear(const Float8State& state, std::string name, int64_t index, int64_t in, int64_t out);
 
-  /// Of its weight and of that transposed.
+  /// Views of its weight and of the transposed weight.
   int64_t code_bytes() const { return 2 * in_ * out_; }
   void set_memory(uint8_t* codes, kernels::Float8Scale* scale);
 
-  /// y = x · Wᵀ + b over `rows` rows. `keeps`: x may go behind it.
+  /// y = x · Wᵀ + b over `rows` rows. `keeps`: x may be freed afterwards.
   Float8Input forward(Pass& pass, int64_t rows, const Parameter& weight, kernels::ConstArray bias,
                       kernels::ConstArray x, kernels::Array y, bool keeps) const;
 
-  /// The gradient of y in 8 bits, in pass.scratch.
+  /// The gradient of y in FP8, in pass.scratch.
   struct Gradient {
     kernels::Float8Matrix by_row;     // [rows, out]
     kernels::Float8Matrix by_column;  // [out, rows], where weight gradients take it
@@ -38,12 +38,12 @@ class Float8Linear {
   /// Sets dx, or adds to it.
   void input_gradient(Pass& pass, int64_t rows, const Gradient& gradient, kernels::Array dx,
                       bool accumulate = false) const;
-  /// `x` is not looked at where `input` has it.
+  /// `x` is ignored if `input` has it.
   void weight_gradient(Pass& pass, int64_t rows, const Parameter& weight, const Float8Input& input,
                        kernels::ConstArray x, kernels::ConstArray dy,
                        const Gradient& gradient) const;
 
-  /// Whether an input can be kept in 8 bits alone.
+  /// Whether an input can be kept in FP8 only.
   bool can_keep() const { return state_.options().weight_gradients; }
 
  private:
@@ -59,7 +59,7 @@ class Float8Linear {
   int64_t index_, in_, out_;
   uint8_t* codes_ = nullptr;  // [out, in], then [in, out]
   kernels::Float8Scale* weight_scale_ = nullptr;
-  mutable int64_t version_ = -1;  // of the parameters that codes_ are made of
+  mutable int64_t version_ = -1;  // of the parameters that codes_ were computed from
 };
 
 }  // namespace ferry

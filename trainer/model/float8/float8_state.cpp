@@ -16,7 +16,7 @@ using kernels::Float8Scale;
 
 namespace {
 
-// The modules whose weights are matrices of a layer that all its tokens go through.
+// The linear modules of a layer that process all tokens.
 std::vector<std::string_view> linear_modules() {
   std::vector<std::string_view> modules;
   for (const Block& block : layer_blocks()) {

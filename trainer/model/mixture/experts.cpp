@@ -35,7 +35,7 @@ void ExpertLinear::forward(Pass& pass, int64_t rows, const int64_t* offsets, Con
 
 void ExpertLinear::backward(Pass& pass, int64_t rows, const int64_t* offsets, ConstArray x,
                             ConstArray dy, Array dx) const {
-  // Experts of a layer have their gradients together, those without rows as well.
+  // The gradients of a layer's experts become valid together, also of experts without rows.
   bool accumulate = true;
   for (const Parameter& weight : parameters_) accumulate = weight.take_gradient().accumulate;
   pass.kernels.run(kernels::GroupedMatmulGradient{.m = out_,
@@ -83,7 +83,7 @@ Experts::Experts(const ParameterSet& parameters, const std::string& prefix, cons
   output_ = ExpertLinear(parameters, outputs, width_, hidden_);
 }
 
-// Of all tokens of all ranks, should they all choose this rank's experts.
+// The worst case: all tokens of all ranks choose this rank's experts.
 int64_t Experts::most_rows(const Pass& pass) const {
   if (is_alone(pass)) return own_count(pass);
   return pass.own_rows() * pass.ranks.experts.size() * std::min(chosen_, own_experts_);
@@ -111,12 +111,12 @@ void Experts::order_own(Pass& pass, const int32_t* taken, Saved& saved) const {
   }
 }
 
-// Ranks tell each other how many rows they send to each expert; what comes is ordered by the rank
-// that it comes from, and is wanted by expert.
+// Ranks exchange how many rows they send to each expert; received rows are ordered by sender and
+// must be sorted by expert.
 void Experts::order_arrivals(Pass& pass, const int64_t* own_offsets, Saved& saved) const {
   Communicator& ranks = pass.ranks.experts;
   const auto size = static_cast<size_t>(ranks.size()), own = static_cast<size_t>(own_experts_);
-  // Evenly spread where nothing is computed (planning).
+  // Planning computes nothing and assumes an even distribution.
   std::vector<int64_t> offsets(size * own + 1);
   for (size_t i = 0; i < offsets.size(); ++i) {
     offsets[i] = own_count(pass) * static_cast<int64_t>(i) / static_cast<int64_t>(size * own);

@@ -1,4 +1,4 @@
-// Routed experts: each token goes to a few of them, wherever they are, and comes back.
+// Routed experts: each token is sent to a few of them, on whichever rank, and back.
 //
 // Source: megatron/core/transformer/moe/{token_dispatcher,experts}.py (the all-to-all dispatcher,
 // without dropped tokens).
@@ -14,9 +14,9 @@
 
 namespace ferry {
 
-// Linear layers of routed experts.
+// The linear layers of routed experts.
 
-/// y = x · Wᵀ of the rows of each of a rank's experts, with a weight for each.
+/// y = x · Wᵀ for the rows of each of a rank's experts, each with its own weight.
 class ExpertLinear {
  public:
   ExpertLinear() = default;
@@ -38,26 +38,26 @@ class ExpertLinear {
   int64_t in_ = 0, out_ = 0;
 };
 
-/// How experts lie on the ranks of ModelRanks::experts.
+/// How experts are distributed over the ranks of ModelRanks::experts.
 struct ExpertSplit {
-  int64_t ranks = 1, rank = 0;  // that hold different experts
-  int64_t parts = 1;            // ranks that hold one expert together
+  int64_t ranks = 1, rank = 0;  // ranks with different experts
+  int64_t parts = 1;            // ranks that share an expert
 };
 
 class Experts {
  public:
-  /// A row is a token on its way to an expert, or to a part of one.
+  /// A row is a token sent to an expert or to a part of one.
   struct Saved {
-    int32_t* choice_of = nullptr;  // of the own tokens' rows, by expert (routing.h)
+    int32_t* choice_of = nullptr;  // for own tokens' rows, sorted by expert (routing.h)
     int32_t* row_of = nullptr;
     std::vector<int64_t> sent, received;  // rows to and from each rank
-    int64_t rows = 0;                     // that came
-    int64_t* offsets = nullptr;           // of those, by this rank's experts
-    int32_t* arrival_of = nullptr;        // by row in that order, its place as it came
+    int64_t rows = 0;                     // received
+    int64_t* offsets = nullptr;           // of received rows by this rank's experts
+    int32_t* arrival_of = nullptr;        // by row in that order, its place on arrival
     int32_t* row_of_arrival = nullptr;    // the inverse
-    float* weights = nullptr;             // of what each row becomes
+    float* weights = nullptr;             // of each row's output
     kernels::Array input, up;
-    kernels::Array active;  // where it is kept
+    kernels::Array active;  // if kept
   };
 
   Experts() = default;
@@ -65,8 +65,8 @@ class Experts {
   Experts(const ParameterSet& parameters, const std::string& prefix,
           const Architecture& architecture, const ExpertSplit& split);
 
-  /// y [own rows, hidden] is set to the sum of what the chosen experts give, each times its weight.
-  /// `taken` and `weights` are [own rows, chosen].
+  /// Sets y [own rows, hidden] to the weighted sum of the chosen experts' outputs. `taken` and
+  /// `weights` are [own rows, chosen].
   Saved forward(Pass& pass, const int32_t* taken, const float* weights, kernels::ConstArray x,
                 kernels::Array y) const;
   /// Sets dx and dweights [own rows, chosen].

@@ -98,7 +98,7 @@ void Moe::route(Pass& pass, ConstArray x, Saved& saved) const {
   }
 }
 
-// The loss is the mean over all tokens of the micro-batch, of which this rank has a part.
+// The loss is the mean over all tokens of the micro-batch; this rank has a part of them.
 double Moe::z_factor(const Pass& pass) const {
   return 1 / static_cast<double>(pass.own_rows() * pass.ranks.tensor_and_context.size());
 }
@@ -112,8 +112,8 @@ Moe::Choices Moe::add_to_step(Pass& pass, const float* counts) const {
 }
 
 // The loss is, by sequence or for all tokens at once, experts · sum over e of (share of the choices
-// that take e) · (mean score of e), where ranks that have parts of the sequences count together; of
-// the global batch all ranks, with the choices of all micro-batches until this one.
+// that take e) · (mean score of e), over all ranks with parts of the sequences; for the global
+// batch, over all ranks and all micro-batches up to this one.
 void Moe::add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const {
   const int64_t experts = architecture_.experts, chosen = architecture_.experts_per_token;
   const int64_t sequences = balanced_sequences(pass);
@@ -187,7 +187,7 @@ void Moe::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
                               .z_factor = z_factor(pass) * options_.z_coefficient.value_or(0) *
                                           static_cast<double>(pass.auxiliary_scale),
                               .dlogits = dlogits});
-  // Of a linear from x to `n` numbers in fp32: its products take numbers of one type.
+  // A linear layer from x to `n` fp32 numbers: its products need operands of one type.
   const auto linear_backward = [&](const ReplicatedLinear& linear, int64_t n, float* d) {
     Array typed(d);
     if (x.type != Type::f32) {

@@ -1,5 +1,5 @@
-// A mixture of experts in the place of a layer's MLP: a router, routed experts, shared experts, and
-// the losses and biases that keep experts equally busy.
+// A mixture of experts as a layer's MLP: a router, routed experts, shared experts, and the losses
+// and biases that balance the load.
 //
 // Source: megatron/core/transformer/moe/{router,moe_layer,moe_utils,shared_experts}.py; Fedus et
 // al. 2021 (the load-balancing loss); Wang et al. 2024 (balance without it, by biases); Zoph et al.
@@ -15,21 +15,21 @@
 
 namespace ferry {
 
-/// What a run does about experts that the architecture does not say.
+/// Training options for experts that are not part of the architecture.
 struct RouterOptions {
-  /// Of which tokens experts shall have equal shares.
+  /// The tokens over which the load is balanced.
   enum class Balance : uint8_t {
     none,
     micro_batch,
     sequence,
-    global_batch,  // those that all data-parallel ranks have routed since the step began
+    global_batch,  // all tokens of all data-parallel ranks since the step started
   };
   Balance balance = Balance::none;
   double balance_coefficient = 0;
   std::optional<double> z_coefficient;  // of the z-loss
-  double bias_update_rate = 1e-3;       // of expert biases, at the end of a step
-  int64_t times = 1;  // that a layer is computed for a token: each counts as much less in losses
-  /// That logits and weights of experts are rounded to, as where the router computes in it.
+  double bias_update_rate = 1e-3;       // step size of expert biases
+  int64_t times = 1;  // how often a layer is applied to a token: losses are divided by it
+  /// The type that logits and expert weights are rounded to, as if the router computed in it.
   kernels::Type type = kernels::Type::f32;
 };
 
@@ -39,11 +39,11 @@ class Moe {
     float* logits = nullptr;           // [own rows, experts]
     int32_t* experts = nullptr;        // [own rows, chosen]
     float* weights = nullptr;          // [own rows, chosen]
-    float* scores = nullptr;           // of the load-balancing loss
-    float* expert_gradient = nullptr;  // of its scores
+    float* scores = nullptr;           // for the load-balancing loss
+    float* expert_gradient = nullptr;  // of the scores
     Experts::Saved routed;
     Mlp::Saved shared;
-    kernels::Array shared_output;  // where a gate weighs it
+    kernels::Array shared_output;  // if there is a gate
     float* gate_logits = nullptr;
   };
 
@@ -56,15 +56,15 @@ class Moe {
   void backward(Pass& pass, const Saved& saved, kernels::ConstArray x, kernels::ConstArray dy,
                 kernels::Array dx) const;
 
-  /// Sums of what forward() was asked for since the last call of reset(): losses over their
-  /// coefficients (this rank's part), and tokens by expert.
+  /// Sums over forward() calls since the last reset(): losses divided by their coefficients (this
+  /// rank's part), and tokens by expert.
   struct Losses {
     double balance = 0, z = 0;
   };
-  /// Known once kernels.wait() has returned.
+  /// Valid after kernels.wait().
   void download_losses(kernels::Kernels& kernels, Losses& losses) const;
   const RouterOptions& options() const { return options_; }
-  /// Changes the expert biases by the tokens of all `ranks` that share them, where there are any.
+  /// Updates expert biases, if any, from the tokens of all `ranks` that share them.
   void update_bias(kernels::Kernels& kernels, Communicator& ranks) const;
   void reset(kernels::Kernels& kernels) const;
 
@@ -75,9 +75,9 @@ class Moe {
   void add_balance_loss(Pass& pass, const int32_t* taken, Saved& saved) const;
   struct Choices {
     const float* counts = nullptr;  // by expert
-    int64_t batches = 1;            // of so many micro-batches
+    int64_t batches = 1;            // number of micro-batches
   };
-  /// Adds a micro-batch's choices to those of the step, and gives all of them.
+  /// Adds a micro-batch's choices to those of the step and returns the total.
   Choices add_to_step(Pass& pass, const float* counts) const;
   double z_factor(const Pass& pass) const;
   int64_t balanced_sequences(const Pass& pass) const {
@@ -94,9 +94,8 @@ class Moe {
   std::shared_ptr<void> memory_;
   double *balance_loss_ = nullptr, *z_loss_ = nullptr;
   float* tokens_ = nullptr;  // by expert
-  /// Of Balance::global_batch: choices by expert and micro-batches since the step began, once for
-  /// passes and once for those that are repeated, which go over the micro-batches in the same
-  /// order.
+  /// For Balance::global_batch: choices by expert and micro-batches since the step started, once
+  /// for passes and once for recomputed passes, which process micro-batches in the same order.
   std::array<float*, 2> chosen_since_ = {};
   mutable std::array<int64_t, 2> batches_since_ = {};
 };

@@ -18,7 +18,7 @@ void* Arena::take_bytes(int64_t bytes) {
   peak_ = std::max(peak_, used_);
   if (!memory_) return nullptr;
   if (used_ > bytes_) {
-    fail(ErrorKind::internal, "a pass takes {} bytes of an arena of {}", used_, bytes_);
+    fail(ErrorKind::internal, "a pass needs {} bytes of an arena of {}", used_, bytes_);
   }
   return static_cast<std::byte*>(memory_.get()) + begin;
 }

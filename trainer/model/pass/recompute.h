@@ -1,5 +1,5 @@
-// What is computed twice, so that less of it has to be kept: forward passes without what their
-// backward pass needs, which are repeated before it.
+// Activation recomputation: forward passes that keep nothing for the backward pass and are repeated
+// before it.
 //
 // Source: megatron/core/transformer/{transformer_config,transformer_block}.py; Chen et al. 2016,
 // Korthikanti et al. 2022.
@@ -9,20 +9,20 @@
 
 namespace ferry {
 
-/// Which layers from `first` on, of a chunk of `layers`, are treated alike: repeated together, as a
-/// block of which nothing but the input is kept, or not repeated.
+/// The next layers from `first` on, of a chunk of `layers`, that are treated alike: recomputed
+/// together, as a block of which only the input is kept, or not recomputed.
 struct RecomputedBlock {
-  int64_t end = 0;  // behind its last layer
+  int64_t end = 0;  // after its last layer
   bool is_repeated = false;
 };
 RecomputedBlock recomputed_block(const Recompute& recompute, int64_t first, int64_t layers);
 
-/// A pass that keeps nothing: what it would keep is in pass.transient. The first one, or the one
-/// that repeats it, in which nothing counts again.
+/// Passes that allocate from pass.transient what they would keep: the first one, and the one that
+/// repeats it, in which nothing is counted again.
 Pass passing(const Pass& pass);
 Pass repeating(const Pass& pass);
 
-/// y = module(x); nothing is kept when the pass is going to be repeated.
+/// y = module(x); nothing is kept if the pass will be repeated.
 template <typename Module>
 typename Module::Saved forward_of(const Module& module, bool is_repeated, Pass& pass,
                                   kernels::ConstArray x, kernels::Array y) {
@@ -33,8 +33,8 @@ typename Module::Saved forward_of(const Module& module, bool is_repeated, Pass& 
   return {};
 }
 
-/// The module's backward pass, behind a repetition of its forward pass where that is wanted. Rows
-/// of x and dx have `width` elements.
+/// The module's backward pass, after repeating its forward pass if needed. Rows of x and dx have
+/// `width` elements.
 template <typename Module>
 void backward_of(const Module& module, bool is_repeated, Pass& pass,
                  const typename Module::Saved& saved, int64_t width, kernels::ConstArray x,

@@ -1,5 +1,5 @@
-// Graphs of cuDNN: built once for each shape, by NVIDIA's header-only frontend, which writes the
-// many operations that the library knows attention by.
+// Graphs of cuDNN: built once per shape with NVIDIA's header-only frontend, which composes the
+// library's operations.
 //
 // Source: github.com/NVIDIA/cudnn-frontend, docs/operations/Attention.md.
 #include "kernels/cuda/attention/cudnn/cudnn_attention.h"
@@ -19,16 +19,16 @@
 
 namespace ferry::kernels::cuda {
 
-// cuDNN, found as the program runs: it starts where there is none.
+// cuDNN is loaded at run time, so that the program also starts without it.
 
-/// Loads the library unless that is done, and lets the frontend find its functions. Used by any
-/// thread. Throws std::runtime_error where the library is not found or too old, saying what to do.
+/// Loads the library once and sets the frontend's handle. Thread-safe. Throws std::runtime_error,
+/// saying what to do, if the library is not found or too old.
 void load_cudnn();
 
 }  // namespace ferry::kernels::cuda
 
-// Where the frontend looks for the library's functions: so it wants it of programs that load the
-// library themselves (NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING). Set once, by load_cudnn().
+// The handle in which the frontend looks up the library's functions (required by
+// NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING). Set once, by load_cudnn().
 namespace cudnn_frontend {
 extern void* cudnn_dlhandle;
 void* cudnn_dlhandle = nullptr;
@@ -37,7 +37,7 @@ void* cudnn_dlhandle = nullptr;
 namespace ferry::kernels::cuda {
 namespace {
 
-// Those before it compute wrong gradients of some shapes, as the frontend's checks say.
+// Earlier versions compute wrong gradients for some shapes, according to the frontend's checks.
 constexpr size_t kOldestVersion = 91002;
 
 std::string name() { return "libcudnn.so." + std::to_string(CUDNN_MAJOR); }
@@ -52,9 +52,8 @@ void* load() {
   const size_t version = version_of == nullptr ? 0 : version_of();
   if (version < kOldestVersion) {
     throw std::runtime_error("cuDNN is version " + std::to_string(version) + ", and " +
-                             std::to_string(kOldestVersion) +
-                             " or a later one is wanted: name the " + "folder of a later " +
-                             name() + " in LD_LIBRARY_PATH");
+                             std::to_string(kOldestVersion) + " or later is needed: name the " +
+                             "folder of a later " + name() + " in LD_LIBRARY_PATH");
   }
   cudnn_frontend::cudnn_dlhandle = library;
   return library;
@@ -62,7 +61,7 @@ void* load() {
 
 }  // namespace
 
-// Another call tries again where one has failed.
+// A later call tries again after a failure.
 void load_cudnn() { [[maybe_unused]] static void* const library = load(); }
 
 }  // namespace ferry::kernels::cuda
@@ -114,7 +113,7 @@ graphs::Tensor_attributes log_sum(const FusedAttention& x) {
       .set_data_type(DataType_t::FLOAT);
 }
 
-// Makes a tensor that the graph gave a result, which lies as `like` says.
+// Makes a tensor an output of the graph, with the layout of `like`.
 void put_out(graphs::Tensor_attributes& result, const graphs::Tensor_attributes& like) {
   result.set_output(true)
       .set_uid(like.get_uid())
@@ -165,7 +164,7 @@ class Cudnn final : public CudnnAttention {
     check(cudnn_frontend::detail::set_stream(handle_, device_.stream()), "choosing a stream");
   }
   ~Cudnn() override {
-    // What is queued may still use the plans. Errors have nowhere to go.
+    // Queued operations may still use the plans. Errors cannot be reported.
     (void)cudaSetDevice(device_.index());
     (void)cudaStreamSynchronize(device_.stream());
     plans_.clear();
@@ -209,23 +208,22 @@ class Cudnn final : public CudnnAttention {
     return true;
   }
 
-  // Without this, a GPU that it does not know and parts of it that are missing would show in
-  // nothing but time.
+  // Otherwise an unknown GPU or missing parts of the library would only show in the speed.
   void check_kernels() {
     const FusedStrides strides{128 * 64, 64, 64};
     const FusedAttention least{Type::bf16, 1,       1,       128,     64,     64,
                                0.125,      strides, strides, strides, strides};
     if (plan_of({Pass::backward, least}) != nullptr) return;
-    throw std::runtime_error("cuDNN has no kernels of attention here: " + refusal_);
+    throw std::runtime_error("cuDNN cannot compute attention on this GPU: " + refusal_);
   }
 
   const std::string& refusal() const override { return refusal_; }
 
  private:
-  // The library takes what it only reads as it takes what it writes.
+  // The library takes inputs and outputs as non-const pointers.
   static void* at(const ConstArray& array) { return const_cast<void*>(array.data); }
 
-  // Null where the library has no kernel for it.
+  // Null if the library has no kernel for it.
   Plan* plan_of(const GraphKey& key) {
     auto found = plans_.find(key);
     if (found == plans_.end()) found = plans_.emplace(key, build(key)).first;
@@ -252,8 +250,8 @@ class Cudnn final : public CudnnAttention {
       refusal_ = status.get_message();
       return nullptr;
     }
-    // Its heuristics' first choice that can be built: no kernel is timed, so that the same library
-    // chooses the same one every time.
+    // The first of the heuristics' choices that can be built: nothing is timed, so the same library
+    // always chooses the same one.
     check(graph.build_plans(), "making kernels of attention");
     int64_t bytes = 0;
     check(graph.get_workspace_size(bytes), "making kernels of attention");

@@ -1,4 +1,4 @@
-// Attention by cuDNN in the place of our own kernels.
+// Attention by cuDNN instead of our own kernels.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace ferry::kernels::cuda {
 
-/// Its kernels for one device. Used by the device's thread.
+/// cuDNN's attention on one device. Used by the device's thread.
 class CudnnAttention {
  public:
   CudnnAttention() = default;
@@ -17,19 +17,19 @@ class CudnnAttention {
   CudnnAttention& operator=(const CudnnAttention&) = delete;
   virtual ~CudnnAttention() = default;
 
-  /// False, nothing having been done, of what is none of fused()'s (kernels/gpu_attention.h) and
-  /// of what this release of the library has no kernel for on this GPU. A shape that is met first
-  /// has its kernels chosen, and compiled where they are not in the library.
+  /// Returns false, without doing anything, unless fused() (kernels/gpu_attention.h) applies and
+  /// this release of the library has a kernel for this GPU. On first use of a shape its kernels are
+  /// selected and, if necessary, compiled.
   virtual bool run(const AttentionForward& x) = 0;
   virtual bool run(const AttentionBackward& x) = 0;
 
-  /// What the library said of the last shape that it has no kernel for.
+  /// The library's message about the last shape without a kernel.
   virtual const std::string& refusal() const = 0;
 };
 
-/// `deterministic`: gradients have the same bits every time, as everything else here; otherwise the
-/// order of some sums is left to chance, to see what that would gain. The library is loaded when it
-/// is asked for first. Throws std::runtime_error where it is not to be had, saying what to do.
+/// `deterministic`: gradients always have the same bits, like everything else here; otherwise the
+/// order of some sums is undefined, to measure what that would gain. Loads the library on first
+/// use. Throws std::runtime_error, saying what to do, if it is not available.
 std::unique_ptr<CudnnAttention> cudnn_attention(Device& device, bool deterministic = true);
 
 }  // namespace ferry::kernels::cuda

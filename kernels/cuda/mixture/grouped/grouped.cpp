@@ -50,7 +50,7 @@ size_t Maps::Hash::operator()(const Key& key) const {
 
 const CUtensorMap* Maps::of(std::span<const ConstArray> matrices, int64_t rows, int64_t columns,
                             int box_rows) {
-  constexpr size_t kMost = 4096;  // of models; more than that do not come again
+  constexpr size_t kMost = 4096;  // enough for any model; more do not repeat
   if (maps_.size() >= kMost) maps_.clear();
   Key key{{}, matrices.front().type, rows, columns, box_rows};
   for (const ConstArray& matrix : matrices) key.matrices.push_back(matrix.data);
@@ -63,7 +63,7 @@ const CUtensorMap* Maps::of(std::span<const ConstArray> matrices, int64_t rows, 
     }
     const size_t bytes = maps.size() * sizeof(CUtensorMap);
     there = device_.allocate(bytes);
-    // The host's memory is read when the call returns.
+    // The host memory has been read when the call returns.
     check(
         cudaMemcpyAsync(there.get(), maps.data(), bytes, cudaMemcpyHostToDevice, device_.stream()),
         "describing matrices");

@@ -14,18 +14,18 @@
 
 namespace ferry::kernels::cuda::grouped {
 
-// What kernels that fill the device with clusters of blocks are launched with.
+// Launch parameters of kernels that fill the device with clusters of blocks.
 
-/// Of one device.
+/// For one device.
 class Launches {
  public:
   explicit Launches(Device& device) : device_(device) {}
 
-  /// How many blocks of the kernel run at once, in whole clusters. Asked of the driver, and the
-  /// kernel allowed its shared memory, when it is met for the first time.
+  /// How many blocks of the kernel run at once, in whole clusters. On first use of a kernel it
+  /// queries the driver and sets the kernel's shared memory limit.
   int blocks(const void* kernel, int threads, int cluster, int shared_bytes);
 
-  /// Of the device: zero before a kernel and, by its own doing, after it.
+  /// A device counter, zero before a kernel and reset by it.
   int* counter();
 
  private:
@@ -34,15 +34,15 @@ class Launches {
   std::shared_ptr<void> counter_;
 };
 
-// Maps of many matrices of one shape and type, in the device's memory.
+// TMA maps of many matrices of one shape and type, in device memory.
 
-/// Matrices that lie where they lay are mapped once: weights and their gradients do not move.
+/// Matrices at the same addresses are mapped once: weights and their gradients do not move.
 class Maps {
  public:
   explicit Maps(Device& device) : device_(device) {}
 
-  /// One map for each matrix [rows, columns] of one type, in boxes of 64 columns (tensor_map.h), in
-  /// the device's memory until the next call.
+  /// A map for each matrix [rows, columns] of one type, with boxes of 64 columns (tensor_map.h),
+  /// valid until the next call.
   const CUtensorMap* of(std::span<const ConstArray> matrices, int64_t rows, int64_t columns,
                         int box_rows);
 
@@ -62,12 +62,11 @@ class Maps {
   std::unordered_map<Key, std::shared_ptr<void>, Hash> maps_;
 };
 
-// Products of groups of rows by kernels for Hopper.
+// Kernels for Hopper.
 
-/// Rows of a box of a weight as the left factor: [n, k] where it is transposed, [k, n] where it is
-/// not.
+/// Rows per box of a weight as the left factor: [n, k] if transposed, otherwise [k, n].
 constexpr int kWeightBoxRows = 128, kWeightAcrossBoxRows = 64;
-/// c[rows of g] = a[rows of g] · b[g]: `weights` are the maps of b in the device's memory.
+/// c[rows of g] = a[rows of g] · b[g]: `weights` are the maps of b in device memory.
 void hopper_rows(Device& device, Launches& launches, const GroupedMatmul& x,
                  const CUtensorMap* weights);
 
@@ -78,8 +77,8 @@ void hopper_gradient(Device& device, Launches& launches, const GroupedMatmulGrad
 
 namespace ferry::kernels::cuda {
 
-/// On Hopper by its tensor cores, where types and alignments allow that; else in tiles. The host
-/// needs not know how many rows a group has. Sums have the order of the depth.
+/// On Hopper uses tensor cores if types and alignments allow, otherwise plain tiles. The host need
+/// not know how many rows a group has. Sums are in the order of the depth.
 class GroupedProducts {
  public:
   explicit GroupedProducts(Device& device) : device_(device), maps_(device), launches_(device) {}

@@ -1,4 +1,4 @@
-// c[g] = or += transposed a[rows of g] · b[rows of g] for Hopper: the depth are a group's rows.
+// c[g] = or += transposed a[rows of g] · b[rows of g] for Hopper: the depth is a group's rows.
 #include "kernels/cuda/hopper/tensor_map.h"
 #include "kernels/cuda/mixture/grouped/grouped.h"
 #include "kernels/cuda/mixture/grouped/hopper_stages.cuh"
@@ -7,8 +7,8 @@ namespace ferry::kernels::cuda::grouped {
 
 namespace {
 
-constexpr int kColumns = 32;                  // of c, that are written at once
-constexpr int kBoxBytes = 64 * kColumns * 4;  // of a warpgroup's rows in fp32
+constexpr int kColumns = 32;                  // of c, written at once
+constexpr int kBoxBytes = 64 * kColumns * 4;  // a warpgroup's rows in fp32
 static_assert(2 * kBoxBytes == kResultBytes && kColumns * 4 == kPanelRow);
 
 struct Gradient {
@@ -23,7 +23,7 @@ struct Tile {
   int first_row, rows;
 };
 
-/// EMPTY: groups without rows have tiles, too.
+/// EMPTY: groups without rows also have tiles.
 template <bool EMPTY>
 class GradientWalk {
  public:
@@ -33,7 +33,7 @@ class GradientWalk {
         down_((x.height + kLeftOfCluster - 1) / kLeftOfCluster),
         across_((x.width + kRight - 1) / kRight) {}
 
-  /// The tile of that number. False: there are count().
+  /// The tile with this number. Returns false past count().
   __device__ bool find(int number, Tile& tile) {
     int of_group = 0;
     if (!walk_.find(number, tile.group, of_group,
@@ -54,23 +54,23 @@ class GradientWalk {
   int down_, across_;
 };
 
-/// C: of c. ADDS: c += the product, else c = the product.
+/// C: type of c. ADDS: c += the product, otherwise c = the product.
 template <typename T, typename C, bool ADDS>
 struct Kernel {
   using TileWalk = GradientWalk<!ADDS>;
 
   static __device__ void copy(const Gradient& x, const CUtensorMap* a, const CUtensorMap* b,
                               const Memory& memory) {
-    constexpr int kPanels = kRight / 64 / kCluster;  // that this block brings to both
+    constexpr int kPanels = kRight / 64 / kCluster;  // that this block loads for both
     const int first_panel = rank_in_cluster() * kPanels;
-    Turn<kStages> turn;
+    StageCursor<kStages> cursor;
     copy_tiles<TileWalk, Tile>(memory, TileWalk(memory, x), x.counter, [&](const Tile& tile) {
       if (threadIdx.x != 0) return;
       const int end = tile.first_row + tile.rows;
-      for (int row = tile.first_row; row < end; row += kDepth, turn.next()) {
-        uint64_t* const full = &memory.barriers.full[turn.stage];
-        unsigned char *const left = memory.left(turn.stage), *right = memory.right(turn.stage);
-        ptx::wait(&memory.barriers.free[turn.stage], turn.parity ^ 1);
+      for (int row = tile.first_row; row < end; row += kDepth, cursor.next()) {
+        uint64_t* const full = &memory.barriers.full[cursor.stage];
+        unsigned char *const left = memory.left(cursor.stage), *right = memory.right(cursor.stage);
+        ptx::wait(&memory.barriers.free[cursor.stage], cursor.parity ^ 1);
         ptx::arrive_and_expect(full, kStageBytes);
         copy_box(left, a, full, tile.first_left, row);
         copy_box(left + kPanelBytes, a, full, tile.first_left + 64, row);
@@ -82,7 +82,7 @@ struct Kernel {
     });
   }
 
-  /// Rows of the next group become zeros. Both warpgroups do so with the right operand: neither
+  /// Zeroes rows of the next group. Both warpgroups do so for the right operand, so that neither
   /// waits for the other.
   static __device__ void clear_rows(const Memory& memory, int warpgroup, int stage, int rows) {
     if (rows == kDepth) return;
@@ -104,7 +104,7 @@ struct Kernel {
     const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
     TileWalk walk(memory, x);
     Numbers numbers(memory);
-    Turn<kStages> turn;
+    StageCursor<kStages> cursor;
     Tile tile;
     float sums[128];
     while (walk.find(numbers.take(), tile)) {
@@ -114,7 +114,7 @@ struct Kernel {
 #pragma unroll
         for (float& sum : sums) sum = 0;
       } else {
-        accumulate(sums, memory, warpgroup, turn, steps,
+        accumulate(sums, memory, warpgroup, cursor, steps,
                    [&](uint64_t left, uint64_t right, int stage, int step) {
                      if (step == steps - 1) clear_rows(memory, warpgroup, stage, rest);
                      ptx::begin_products();
@@ -128,20 +128,20 @@ struct Kernel {
     }
   }
 
-  /// Sums go through shared memory, 32 columns at a time, so that threads read and write 16 bytes
-  /// and a warp whole lines; blocks of 16 bytes are permuted by the row's number. What is added to
-  /// is read two times ahead.
+  /// Sums go through shared memory, 32 columns at a time, so that threads access 16 bytes and warps
+  /// whole lines; blocks of 16 bytes are permuted by the row's number. Values to add to are
+  /// prefetched two iterations ahead.
   static __device__ void write(const Gradient& x, const Memory& memory, int warpgroup,
                                const Tile& tile, const float (&sums)[128]) {
     constexpr int kParts = kRight / kColumns, kAhead = 2;
-    constexpr int kWide = 16 / sizeof(C);                 // elements of a thread
-    constexpr int kEach = 64 * kColumns / (128 * kWide);  // times that it has some
+    constexpr int kWide = 16 / sizeof(C);                 // elements per thread
+    constexpr int kEach = 64 * kColumns / (128 * kWide);  // iterations
     constexpr int kThreadsOfRow = kColumns / kWide;
     const int first_row = tile.first_left + 64 * warpgroup;
     if (first_row >= x.height) return;
     const int thread = static_cast<int>(threadIdx.x) % 128;
     const int row = thread / kThreadsOfRow, column = thread % kThreadsOfRow * kWide;
-    constexpr int kRows = 128 / kThreadsOfRow;  // from one time to the next
+    constexpr int kRows = 128 / kThreadsOfRow;  // rows between iterations
     C* const c = static_cast<C*>(x.c[tile.group]) + int64_t{first_row + row} * x.width +
                  tile.first_right + column;
     const auto is_there = [&](int part, int i) {
@@ -164,7 +164,7 @@ struct Kernel {
 #pragma unroll
       for (int part = 0; part < kAhead; ++part) read(part);
     }
-    ptx::sync_some(1 + warpgroup, 128);  // what the tile before left here is read
+    ptx::sync_some(1 + warpgroup, 128);  // the previous tile's contents have been read
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       if (tile.first_right + part * kColumns >= x.width) break;
@@ -200,8 +200,8 @@ struct Kernel {
     }
   }
 
-  /// A warpgroup's sums of 32 columns, number `part`. Odd rows go two blocks of 8 columns ahead, so
-  /// that rows meet in no bank.
+  /// A warpgroup's sums of 32 columns, part number `part`. Odd rows are two blocks of 8 columns
+  /// ahead to avoid bank conflicts.
   static __device__ void put(unsigned char* box, int part, const float (&sums)[128]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;

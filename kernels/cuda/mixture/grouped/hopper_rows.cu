@@ -1,7 +1,7 @@
 // c[rows of g] = a[rows of g] · b[g] for Hopper.
 //
-// The tensor cores take any number of columns, but 64 rows at least: so what is computed is the
-// transpose of c, whose columns are a group's rows, and no more of them than there are.
+// Tensor cores support any number of columns but at least 64 rows, so the transpose of c is
+// computed, with only as many columns as a group has rows.
 #include "kernels/cuda/hopper/tensor_map.h"
 #include "kernels/cuda/mixture/grouped/grouped.h"
 #include "kernels/cuda/mixture/grouped/hopper_stages.cuh"
@@ -10,7 +10,7 @@ namespace ferry::kernels::cuda::grouped {
 
 namespace {
 
-constexpr int kStep = 16;  // rows are taken in multiples of it
+constexpr int kStep = 16;  // granularity of rows
 
 /// Boxes of 8, 16, ... rows: halves of tiles.
 struct RowMaps {
@@ -30,8 +30,8 @@ struct Tile {
   int first_row, rows, padded;
 };
 
-/// A group's rows in tiles of 256, of which the last two are about equal. Tiles of the same weights
-/// follow each other.
+/// A group's rows in tiles of 256; the last two are about equal. Tiles of the same weights are
+/// consecutive.
 class RowWalk {
  public:
   __device__ RowWalk(const Memory& memory, const Rows& x)
@@ -39,7 +39,7 @@ class RowWalk {
         offsets_(memory.barriers.offsets),
         across_(ceil(x.width, kLeftOfCluster)) {}
 
-  /// The tile of that number. False: there are count().
+  /// The tile with this number. Returns false past count().
   __device__ bool find(int number, Tile& tile) {
     int of_group = 0;
     if (!walk_.find(number, tile.group, of_group,
@@ -49,7 +49,7 @@ class RowWalk {
     const int begin = offsets_[tile.group], count = offsets_[tile.group + 1] - begin;
     const int tiles = ceil(count, kRight), row_tile = of_group % tiles;
     tile.first_left = of_group / tiles * kLeftOfCluster + rank_in_cluster() * kLeft;
-    const int whole = max(tiles - 2, 0) * kRight;  // rows of whole tiles
+    const int whole = max(tiles - 2, 0) * kRight;  // rows in whole tiles
     const int share = tiles == 1 ? count : ceil(ceil(count - whole, 2), kStep) * kStep;
     const int first = row_tile * kRight <= whole ? row_tile * kRight : whole + share;
     tile.first_row = begin + first;
@@ -67,20 +67,20 @@ class RowWalk {
   int across_;
 };
 
-/// ACROSS: rows of weights in memory have one depth: they are not transposed.
+/// ACROSS: weights are not transposed: each row in memory has one depth.
 template <typename T, bool ACROSS>
 struct Kernel {
   static __device__ void copy(const Rows& x, const RowMaps& maps, const Memory& memory) {
-    Turn<kStages> turn;
+    StageCursor<kStages> cursor;
     copy_tiles<RowWalk, Tile>(memory, RowWalk(memory, x), x.counter, [&](const Tile& tile) {
       if (threadIdx.x != 0) return;
       const CUtensorMap* const weights = x.weights + tile.group;
       const CUtensorMap* const rows = maps.of + tile.padded / kStep - 1;
       const int half = tile.padded / 2, first = rank_in_cluster() * half;
-      for (int depth = 0; depth < x.depth; depth += kDepth, turn.next()) {
-        uint64_t* const full = &memory.barriers.full[turn.stage];
-        unsigned char* const left = memory.left(turn.stage);
-        ptx::wait(&memory.barriers.free[turn.stage], turn.parity ^ 1);
+      for (int depth = 0; depth < x.depth; depth += kDepth, cursor.next()) {
+        uint64_t* const full = &memory.barriers.full[cursor.stage];
+        unsigned char* const left = memory.left(cursor.stage);
+        ptx::wait(&memory.barriers.free[cursor.stage], cursor.parity ^ 1);
         ptx::arrive_and_expect(full, kLeftBytes + tile.padded * kPanelRow);
         if constexpr (ACROSS) {
           copy_box(left, weights, full, tile.first_left, depth);
@@ -88,18 +88,18 @@ struct Kernel {
         } else {
           copy_box(left, weights, full, depth, tile.first_left);
         }
-        copy_box_to_all(memory.right(turn.stage) + first * kPanelRow, rows, full, depth,
+        copy_box_to_all(memory.right(cursor.stage) + first * kPanelRow, rows, full, depth,
                         tile.first_row + first);
       }
     });
   }
 
-  /// N rows of the group, of which there are tile.rows.
+  /// Processes up to N rows of the group; tile.rows of them exist.
   template <int N>
   static __device__ void compute(const Rows& x, const Memory& memory, const Tile& tile,
-                                 int warpgroup, Turn<kStages>& turn) {
+                                 int warpgroup, StageCursor<kStages>& cursor) {
     float sums[N / 2];
-    accumulate(sums, memory, warpgroup, turn, (x.depth + kDepth - 1) / kDepth,
+    accumulate(sums, memory, warpgroup, cursor, (x.depth + kDepth - 1) / kDepth,
                [&](uint64_t left, uint64_t right, int, int step) {
                  ptx::begin_products();
 #pragma unroll
@@ -114,13 +114,13 @@ struct Kernel {
     const int warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;
     RowWalk walk(memory, x);
     Numbers numbers(memory);
-    Turn<kStages> turn;
+    StageCursor<kStages> cursor;
     Tile tile;
     while (walk.find(numbers.take(), tile)) {
       switch (tile.padded / kStep) {
-#define FERRY_CASE(i)                                     \
-  case i:                                                 \
-    compute<i * kStep>(x, memory, tile, warpgroup, turn); \
+#define FERRY_CASE(i)                                       \
+  case i:                                                   \
+    compute<i * kStep>(x, memory, tile, warpgroup, cursor); \
     break
         FERRY_CASE(1);
         FERRY_CASE(2);
@@ -139,13 +139,13 @@ struct Kernel {
         FERRY_CASE(15);
 #undef FERRY_CASE
         default:
-          compute<kRight>(x, memory, tile, warpgroup, turn);
+          compute<kRight>(x, memory, tile, warpgroup, cursor);
       }
     }
   }
 
-  /// The sums are turned on their way through shared memory, 128 rows of 64 columns at a time, in
-  /// which blocks of 16 bytes are permuted by the row's number.
+  /// Transposes the sums in shared memory, 128 rows of 64 columns at a time, with blocks of 16
+  /// bytes permuted by the row's number.
   template <int N>
   static __device__ void write(const Rows& x, const Memory& memory, int warpgroup, const Tile& tile,
                                const float (&sums)[N / 2]) {
@@ -158,7 +158,7 @@ struct Kernel {
     T* const c = static_cast<T*>(x.c) + int64_t{tile.first_row} * x.width + column;
 #pragma unroll
     for (int part = 0; part < (N + 127) / 128; ++part) {
-      ptx::sync_some(1 + warpgroup, 128);  // what was there is read
+      ptx::sync_some(1 + warpgroup, 128);  // the previous contents have been read
 #pragma unroll
       for (int j = 0; j < 8 && 8 * part + j < N / 16; ++j) {
         const int at = 64 * part + 8 * j, row = 16 * j + own_row;
@@ -173,7 +173,7 @@ struct Kernel {
         const int row = 16 * i + thread / 8;
         if (128 * part + row >= tile.rows || column >= x.width) continue;
         const unsigned char* const from = results + row * kPanelRow + (thread % 8 ^ row % 8) * 16;
-        // What is written needs no place in the cache that what is read has.
+        // Keeps written data from evicting operands in the cache.
         __stcs(reinterpret_cast<uint4*>(c + int64_t{128 * part + row} * x.width),
                *reinterpret_cast<const uint4*>(from));
       }

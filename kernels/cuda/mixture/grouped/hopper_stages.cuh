@@ -1,10 +1,8 @@
-// What grouped products for Hopper share.
-//
-// Two blocks, a cluster, compute neighbouring tiles of 128 rows and at most 256 columns. In each
-// block one thread asks the copy engine for operands and two warpgroups multiply, 64 rows each.
-// Between them lie stages of shared memory of depth 64: a barrier says that a stage is full,
-// another one that it is free again. The right operand is the same for both blocks: each asks for a
-// half of it, which the engine brings to both, and so a stage is free when both are done with it.
+// Shared by grouped products for Hopper. A cluster of two blocks computes neighbouring tiles of 128
+// rows and at most 256 columns. In each block one thread loads operands with TMA and two warpgroups
+// multiply, 64 rows each. They communicate through stages of shared memory of depth 64: one barrier
+// signals that a stage is full, another that it is free again. Both blocks have the same right
+// operand: each loads half of it with multicast, so a stage is free once both have used it.
 #pragma once
 
 #include "kernels/cuda/hopper/products.cuh"
@@ -18,11 +16,11 @@ constexpr int kLeft = 128, kRight = 256, kDepth = 64;  // of a block's tile
 constexpr int kLeftOfCluster = kCluster * kLeft;
 constexpr int kLeftBytes = kLeft * kPanelRow, kRightBytes = kRight * kPanelRow;
 constexpr int kStages = 4, kStageBytes = kLeftBytes + kRightBytes;
-constexpr int kPanelBytes = kDepth * kPanelRow;  // where rows in memory have one depth
-constexpr int kResultBytes = 16384;              // through which a warpgroup writes its sums
-constexpr int kMostGroups = 256;                 // of one launch
-constexpr int kNumbers = 2;                      // of tiles, that are on their way
-constexpr int kWarps = 8;                        // of a block, that multiply
+constexpr int kPanelBytes = kDepth * kPanelRow;  // if rows in memory have one depth
+constexpr int kResultBytes = 16384;              // for a warpgroup's output
+constexpr int kMostGroups = 256;                 // per launch
+constexpr int kNumbers = 2;                      // tile numbers in flight
+constexpr int kWarps = 8;                        // consumer warps per block
 
 struct Barriers {
   uint64_t full[kStages], free[kStages];
@@ -55,9 +53,9 @@ __device__ inline int rank_in_cluster() { return static_cast<int>(blockIdx.x % k
 __device__ inline void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;\n" ::: "memory");
 }
-/// At the barrier of block `rank` that lies where `barrier` does in this one. Of the default scope:
-/// with that of a cluster each arrival would wait for all that the thread wrote to be seen by the
-/// whole device, and what is released was read, not written.
+/// Arrives at the barrier of block `rank` at the same address as `barrier`. Uses the default scope:
+/// with cluster scope each arrival would wait until the thread's writes are visible to the whole
+/// device, but what is released here was only read.
 __device__ inline void arrive_at(uint64_t* barrier, int rank) {
   asm volatile(
       "{\n"
@@ -68,7 +66,7 @@ __device__ inline void arrive_at(uint64_t* barrier, int rank) {
       "r"(rank)
       : "memory");
 }
-/// Writes a number there, and tells the barrier there of its four bytes.
+/// Writes a number to another block and signals four bytes to its barrier.
 __device__ inline void send(int* to, uint64_t* barrier, int rank, int number) {
   asm volatile(
       "{\n"
@@ -80,7 +78,7 @@ __device__ inline void send(int* to, uint64_t* barrier, int rank, int number) {
       "r"(ptx::shared(barrier)), "r"(rank), "r"(number)
       : "memory");
 }
-/// A box of a matrix, whose first element is at (column, row).
+/// Loads a box of a matrix whose first element is at (column, row).
 __device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barrier, int column,
                                 int row) {
   asm volatile(
@@ -89,7 +87,7 @@ __device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barr
       "l"(map), "r"(ptx::shared(barrier)), "r"(column), "r"(row)
       : "memory");
 }
-/// The same to that place in both blocks, each of whose barriers is told.
+/// The same, to the same address in both blocks, and signals both barriers.
 __device__ inline void copy_box_to_all(void* to, const CUtensorMap* map, uint64_t* barrier,
                                        int column, int row) {
   asm volatile(
@@ -99,9 +97,9 @@ __device__ inline void copy_box_to_all(void* to, const CUtensorMap* map, uint64_
       "h"(static_cast<uint16_t>((1 << kCluster) - 1))
       : "memory");
 }
-// --- What a kernel begins with.
+// --- Setup of a kernel.
 
-/// The offsets of `groups` groups, and barriers.
+/// Loads the offsets of `groups` groups and initializes barriers.
 __device__ inline void prepare(const Memory& memory, const int64_t* offsets, int groups) {
   Barriers& barriers = memory.barriers;
   for (int i = static_cast<int>(threadIdx.x); i <= groups; i += kThreads) {
@@ -111,7 +109,7 @@ __device__ inline void prepare(const Memory& memory, const int64_t* offsets, int
     for (auto& barrier : barriers.full) ptx::init_barrier(&barrier, 1);
     for (auto& barrier : barriers.free) ptx::init_barrier(&barrier, kCluster * kWarps);
     for (auto& barrier : barriers.number_full) ptx::init_barrier(&barrier, 1);
-    // The warp that copies takes numbers, too.
+    // The producer warp also takes tile numbers.
     for (auto& barrier : barriers.number_free) {
       ptx::init_barrier(&barrier, kCluster * (kWarps + 1));
     }
@@ -120,17 +118,16 @@ __device__ inline void prepare(const Memory& memory, const int64_t* offsets, int
   sync_cluster();
 }
 
-// --- Tiles are numbered through the groups, and a cluster takes the next one when it has none:
-// what clusters read at one time lies close together, and stays in the cache for all of them. One
-// thread takes a number and sends it to both blocks, a tile ahead.
+// --- Tiles are numbered across groups, and each cluster takes the next one when it is idle:
+// clusters read nearby data at the same time, which stays in the cache. One thread takes a number
+// and sends it to both blocks, a tile ahead.
 
-/// One of each warp that copies or multiplies.
+/// One per producer or consumer warp.
 class Numbers {
  public:
   __device__ explicit Numbers(const Memory& memory) : barriers_(memory.barriers) {}
 
-  /// By the warp that copies: brings the next number on its way. `counter` is zero when the first
-  /// block asks.
+  /// Called by the producer warp: requests the next number. `counter` is zero initially.
   __device__ void ask(int* counter) {
     if (threadIdx.x == 0) {
       uint64_t* const full = &barriers_.number_full[asked_.stage];
@@ -145,7 +142,7 @@ class Numbers {
     }
     asked_.next();
   }
-  /// The next number, in all lanes. What is asked for has to be taken.
+  /// The next number, in all lanes. Each request must be taken.
   __device__ int take() {
     int number = 0;
     if (threadIdx.x % 32 == 0) {
@@ -159,17 +156,17 @@ class Numbers {
 
  private:
   Barriers& barriers_;
-  Turn<kNumbers> asked_, taken_;
+  StageCursor<kNumbers> asked_, taken_;
 };
 
-/// Finds tiles by rising numbers.
+/// Finds tiles by ascending numbers.
 class Walk {
  public:
   __device__ Walk(const Memory& memory, int groups)
       : offsets_(memory.barriers.offsets), groups_(groups) {}
 
-  /// Tile `tile` of group `group`, of which there are tiles(rows), has that number. False: there is
-  /// no such tile, but base() of them.
+  /// Finds the group and tile with this number; groups have tiles(rows) tiles. Returns false if
+  /// there is none; base() is their total.
   template <typename Tiles>
   __device__ bool find(int number, int& group, int& tile, const Tiles& tiles) {
     for (; group_ < groups_; ++group_) {
@@ -177,7 +174,7 @@ class Walk {
       if (number - base_ < here) break;
       base_ += here;
     }
-    // The same in all lanes, as the compiler has to know where products are.
+    // Uniform over lanes, as the compiler must know for products.
     group = __shfl_sync(0xffffffffU, group_, 0);
     tile = __shfl_sync(0xffffffffU, number - base_, 0);
     return group < groups_;
@@ -189,8 +186,8 @@ class Walk {
   int groups_, group_ = 0, base_ = 0;
 };
 
-/// By the warp that copies: copy(tile) for each of its block's tiles. The last cluster to find that
-/// there are no more makes the counter zero again.
+/// Called by the producer warp: copy(tile) for each of its block's tiles. The last cluster to run
+/// out of tiles resets the counter.
 template <typename TileWalk, typename Tile, typename Copy>
 __device__ inline void copy_tiles(const Memory& memory, TileWalk walk, int* counter,
                                   const Copy& copy) {
@@ -214,7 +211,7 @@ __device__ inline void copy_tiles(const Memory& memory, TileWalk walk, int* coun
 template <bool ACROSS>
 constexpr int kDepthStep = ACROSS ? 16 * kPanelRow : 32;
 
-/// sums = or += the product of number k of 16 depths of a stage, which the descriptions begin at.
+/// sums = or += product number k, of depth 16, of the stage at which the descriptions start.
 template <typename T, int N, bool LEFT, bool RIGHT>
 __device__ inline void multiply(float (&sums)[N / 2], uint64_t left, uint64_t right, int k,
                                 bool adds) {
@@ -222,26 +219,27 @@ __device__ inline void multiply(float (&sums)[N / 2], uint64_t left, uint64_t ri
                                 ptx::further(right, k * kDepthStep<RIGHT>), adds);
 }
 
-/// A warp is done with a stage.
+/// Signals that a warp has finished with a stage.
 __device__ inline void release(const Memory& memory, int stage) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (lane < kCluster) arrive_at(&memory.barriers.free[stage], lane);
 }
 
-/// sums = what multiply(left, right, stage, step) adds for each of `steps` stages, from
-/// descriptions of the warpgroup's operands; as it was where there are none.
+/// sums = the total of multiply(left, right, stage, step) over `steps` stages, with descriptions of
+/// the warpgroup's operands; unchanged if there are none.
 template <int SUMS, typename Multiply>
 __device__ inline void accumulate(float (&sums)[SUMS], const Memory& memory, int warpgroup,
-                                  Turn<kStages>& turn, int steps, const Multiply& multiply) {
+                                  StageCursor<kStages>& cursor, int steps,
+                                  const Multiply& multiply) {
   const uint64_t first_left = ptx::describe(memory.left(0) + warpgroup * 64 * kPanelRow);
   const uint64_t first_right = ptx::describe(memory.right(0), kPanelBytes);
   const auto start = [&](int step) {
-    const int stage = turn.stage;
-    ptx::wait(&memory.barriers.full[stage], turn.parity);
+    const int stage = cursor.stage;
+    ptx::wait(&memory.barriers.full[stage], cursor.parity);
     multiply(ptx::further(first_left, stage * kStageBytes),
              ptx::further(first_right, stage * kStageBytes), stage, step);
     ptx::end_products();
-    turn.next();
+    cursor.next();
     return stage;
   };
   int before = start(0);
@@ -253,7 +251,7 @@ __device__ inline void accumulate(float (&sums)[SUMS], const Memory& memory, int
     before = stage;
   }
   ptx::wait_products<0>();
-  ptx::settle(sums);
+  ptx::fence_results(sums);
   release(memory, before);
 }
 

@@ -34,7 +34,7 @@ TEST(DataPaths, WeightsStandBeforePrefixes) {
   EXPECT_THAT(blend({"0.3", "a", " 7e1 ", "b"}).weights, ElementsAre(0.3, 70));
   // An odd number of words: all are prefixes.
   EXPECT_THAT(blend({"30", "a", "70"}).prefixes, ElementsAre("30", "a", "70"));
-  EXPECT_THAT(message_of([] { blend({}); }), HasSubstr("--data-path names no dataset"));
+  EXPECT_THAT(message_of([] { blend({}); }), HasSubstr("--data-path does not name a dataset"));
   EXPECT_THAT(message_of([] { blend({"1", "a", "x", "b"}); }), HasSubstr("1 of 2 pairs"));
   for (const char* weight : {"0", "-1", "nan", "inf", "-inf"}) {
     EXPECT_THAT(message_of([weight] { blend({weight, "a"}); }), HasSubstr("is not positive"));
@@ -127,7 +127,7 @@ TEST_F(Paths, FromAFile) {
   EXPECT_THAT(parse().all->prefixes, ElementsAre("a", "b"));
   EXPECT_THAT(parse().all->weights, ElementsAre(0.5, 0.5));
   memory.put("args", "");
-  EXPECT_THAT(message_of([this] { parse(); }), HasSubstr("args names no dataset"));
+  EXPECT_THAT(message_of([this] { parse(); }), HasSubstr("args does not name a dataset"));
 }
 
 TEST_F(Paths, EachSplitsOwn) {
@@ -135,7 +135,7 @@ TEST_F(Paths, EachSplitsOwn) {
   EXPECT_FALSE(parse().each.train);
   EXPECT_THAT(parse().each.valid->weights, ElementsAre(1));
   options.split = "1,1,1";
-  EXPECT_THAT(message_of([this] { parse(); }), HasSubstr("--split 1,1,1 has nothing to divide"));
+  EXPECT_THAT(message_of([this] { parse(); }), HasSubstr("--split 1,1,1 has no effect"));
 }
 
 TEST_F(Paths, EachSplitsOwnFromAFile) {
@@ -151,7 +151,7 @@ TEST_F(Paths, EachSplitsOwnFromAFile) {
   memory.put("each", R"({"validation": ["a"]})");
   EXPECT_THAT(message_of([this] { parse(); }), HasSubstr("names a split 'validation'"));
   memory.put("each", "[]");
-  EXPECT_THAT(message_of([this] { parse(); }), HasSubstr("each is no JSON object"));
+  EXPECT_THAT(message_of([this] { parse(); }), HasSubstr("each is not a JSON object"));
 }
 
 }  // namespace

@@ -212,10 +212,11 @@ TEST(IndexedDataset, NamesWhatIsWrong) {
   EXPECT_THAT(message(index.substr(0, 33)), HasSubstr("33 bytes are too few"));
   EXPECT_THAT(message(with(index, 0, 'X')), HasSubstr("does not begin with MMIDIDX"));
   EXPECT_THAT(message(with(index, 9, int64_t{2}), ErrorKind::unsupported), HasSubstr("version 2"));
-  EXPECT_THAT(message(with(index, 17, uint8_t{9})), HasSubstr("9 is the code of no token type"));
-  EXPECT_THAT(message(with(index, 17, uint8_t{0})), HasSubstr("0 is the code of no token type"));
-  EXPECT_THAT(message(with(index, 17, uint8_t{7}), ErrorKind::unsupported), HasSubstr("no tokens"));
-  EXPECT_THAT(message(with(index, 17, uint8_t{4})), HasSubstr("outside the 88254 bytes"));
+  EXPECT_THAT(message(with(index, 17, uint8_t{9})), HasSubstr("9 is not a token type code"));
+  EXPECT_THAT(message(with(index, 17, uint8_t{0})), HasSubstr("0 is not a token type code"));
+  EXPECT_THAT(message(with(index, 17, uint8_t{7}), ErrorKind::unsupported),
+              HasSubstr("not tokens"));
+  EXPECT_THAT(message(with(index, 17, uint8_t{4})), HasSubstr("exceeds the 88254 bytes"));
   EXPECT_THAT(message(with(index, 17, uint8_t{1})), HasSubstr("and the second begins at byte"));
   EXPECT_THAT(message(with(index, 18, int64_t{401})), HasSubstr("do not fit"));
   EXPECT_THAT(message(with(index, 18, int64_t{399})), HasSubstr("follow the last"));
@@ -223,9 +224,9 @@ TEST(IndexedDataset, NamesWhatIsWrong) {
   EXPECT_THAT(message(with(index, 26, int64_t{1} << 61)), HasSubstr("do not fit"));
   EXPECT_THAT(message(with(index, 34, int32_t{-1})),
               HasSubstr("no error"));  // no token is asked for
-  EXPECT_THAT(message(with(index, 34, int32_t{100000})), HasSubstr("outside the 88254 bytes"));
-  EXPECT_THAT(message(with(index, 34 + 1600, int64_t{-2})), HasSubstr("outside the 88254 bytes"));
-  EXPECT_THAT(message(with(index, 34 + 1600, int64_t{88254})), HasSubstr("outside"));
+  EXPECT_THAT(message(with(index, 34, int32_t{100000})), HasSubstr("exceeds the 88254 bytes"));
+  EXPECT_THAT(message(with(index, 34 + 1600, int64_t{-2})), HasSubstr("exceeds the 88254 bytes"));
+  EXPECT_THAT(message(with(index, 34 + 1600, int64_t{88254})), HasSubstr("exceeds"));
   EXPECT_THAT(message(with(index, 34 + 4800, int64_t{1})), HasSubstr("documents have sequences 1"));
   EXPECT_THAT(message(with(index, index.size() - 8, int64_t{9})), HasSubstr("0 to 9"));
   EXPECT_THAT(message(index + std::string(400, '\1')), HasSubstr("no error"));  // modes
@@ -246,7 +247,7 @@ TEST(IndexedDataset, IsOpenedToTrainOnWhereItsTokensAreThere) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::corrupt);
     EXPECT_THAT(error.what(), HasSubstr("corpus_b_text_document.idx: sequence 149 of "));
-    EXPECT_THAT(error.what(), HasSubstr("lies outside"));
+    EXPECT_THAT(error.what(), HasSubstr("exceeds"));
   }
 }
 

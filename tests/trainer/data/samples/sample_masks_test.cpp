@@ -142,7 +142,8 @@ TEST(Batch, TokensBeyondTheModelAreErrors) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::corrupt);
     EXPECT_THAT(error.what(), testing::HasSubstr("corpus_a_text_document.bin: sequence "));
-    EXPECT_THAT(error.what(), testing::HasSubstr("the token 250; the model has tokens 0 to 249"));
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("the token 250, but the model has tokens 0 to 249"));
   }
 }
 

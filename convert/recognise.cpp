@@ -47,10 +47,10 @@ std::string names_of_families() {
 std::pair<const Family*, std::vector<std::string>> nearest_family(const Architecture& a) {
   const Family* nearest = nullptr;
   std::vector<std::string> fewest;
-  for (const Family& family : families()) {
-    std::vector<std::string> reasons = unsupported_reasons(family, a);
+  for (const Family* family : families()) {
+    std::vector<std::string> reasons = unsupported_reasons(*family, a);
     if (nearest == nullptr || reasons.size() < fewest.size()) {
-      nearest = &family;
+      nearest = family;
       fewest = std::move(reasons);
     }
     if (fewest.empty()) break;
@@ -167,7 +167,7 @@ std::string what_config_says(const nlohmann::json& config) {
 
 std::vector<std::string> export_families() {
   std::vector<std::string> names;
-  for (const Family& family : families()) names.push_back(family.name);
+  for (const Family* family : families()) names.push_back(family->name);
   std::sort(names.begin(), names.end());
   return names;
 }

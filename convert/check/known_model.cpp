@@ -22,12 +22,12 @@ std::unordered_set<std::string> KnownModel::names() const {
 
 bool KnownModel::name_embedding(Catalog& catalog) const {
   if (!architecture.tied) return false;
-  const std::string embedding = family->embedding_name();
+  const std::string embedding = family->embedding_name(), output = family->output_layer_name();
   Entry* head = nullptr;
   for (Entry& entry : catalog.entries) {
     if (entry.role != Role::model) continue;
     if (entry.name == embedding) return false;
-    if (entry.name == kOutputLayerName) head = &entry;
+    if (entry.name == output) head = &entry;
   }
   if (head == nullptr) return false;
   head->name = embedding;
@@ -36,6 +36,7 @@ bool KnownModel::name_embedding(Catalog& catalog) const {
 
 Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
   Misfit misfit;
+  const std::string output = family->output_layer_name();
   HuggingFaceTensors tensors(catalog, *family);
   const std::vector<QuantisedPart> quantised = quantised_parts(catalog);
   std::unordered_set<std::string_view> packed;  // parameters that other names stand for
@@ -54,7 +55,7 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
       const auto found = tensors.find(name, a);
       if (is_optional) continue;
       if (!found) {
-        const bool is_needed = has_head || name != kOutputLayerName;
+        const bool is_needed = has_head || name != output;
         if (is_needed && !packed.contains(name)) misfit.missing.push_back(name);
         continue;
       }
@@ -73,7 +74,7 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
     if (part.role != QuantisedRole::none && (part.values || part.parameter.empty())) continue;
     const bool is_buffer = std::ranges::any_of(
         family->buffers, [&](std::string_view end) { return name.ends_with(end); });
-    if (is_buffer || (a.tied && name == kOutputLayerName)) continue;
+    if (is_buffer || (a.tied && name == output)) continue;
     const bool is_other_head = !has_head && !name.starts_with(family->base_prefix);
     if (!is_other_head) misfit.left_over.push_back(name);
   }

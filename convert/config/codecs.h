@@ -84,8 +84,8 @@ ConfigRow renormalises(std::string_view key);
 ConfigRow renormalises_chosen(std::string_view key);
 
 /// A bias of the router's scores, which the class always has: config.json says nothing of it. A
-/// model without one gets zeros. `name`: of the tensor in a layer, in Hugging Face.
-ConfigRow router_bias(std::string_view name);
+/// model without one gets zeros.
+ConfigRow router_bias();
 /// The number of MTP layers, which transformers keeps when it leaves their tensors out.
 ConfigRow mtp_layers(std::string_view key);
 

@@ -24,7 +24,9 @@ struct ConfigNumber {
   std::string_view with = {};  // has a meaning only where this member is true
 };
 
-using HasTensor = std::function<bool(const std::string& name)>;
+/// Whether the file has a parameter of a layer, which a rule of the family names as `megatron` (with
+/// its {layer} or {mtp}).
+using HasParameter = std::function<bool(std::string_view megatron, int64_t layer)>;
 
 struct ConfigRow {
   std::vector<std::string> keys = {};  // the members that it reads or writes
@@ -37,8 +39,8 @@ struct ConfigRow {
   std::function<void(nlohmann::json& config, Architecture&)> read = nullptr;
   std::function<void(const Architecture&, nlohmann::json& config)> write = nullptr;
 
-  /// What the tensors of the file say and config.json does not; `has` knows Hugging Face's names.
-  std::function<void(const HasTensor& has, Architecture&)> read_tensors = nullptr;
+  /// What the tensors of the file say and config.json does not.
+  std::function<void(const HasParameter& has, Architecture&)> read_tensors = nullptr;
   /// The same without a file: takes from `model` what its tensors would say.
   std::function<void(const Architecture& model, Architecture& read)> take_from_tensors = nullptr;
 

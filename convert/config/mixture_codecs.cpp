@@ -193,15 +193,14 @@ ConfigRow renormalises_chosen(std::string_view key) {
           }};
 }
 
-ConfigRow router_bias(std::string_view name) {
-  const std::string tensor(name);
+ConfigRow router_bias() {
   return {
       .read_tensors =
-          [=](const HasTensor& has, A& a) {
+          [](const HasParameter& has, A& a) {
             a.expert_bias = false;  // where one layer has it, all others must
             for (int64_t layer = 0; layer < a.layers && !a.expert_bias; ++layer) {
               a.expert_bias =
-                  a.is_moe(layer) && has(fmt::format("model.layers.{}.{}", layer, tensor));
+                  a.is_moe(layer) && has("decoder.layers.{layer}.mlp.router.expert_bias", layer);
             }
           },
       .take_from_tensors = [](const A& model, A& read) { read.expert_bias = model.expert_bias; }};
@@ -209,8 +208,8 @@ ConfigRow router_bias(std::string_view name) {
 
 ConfigRow mtp_layers(std::string_view key) {
   ConfigRow row = plain(key, &A::mtp_layers);
-  row.read_tensors = [](const HasTensor& has, A& a) {
-    if (!has(fmt::format("model.layers.{}.eh_proj.weight", a.layers))) a.mtp_layers = 0;
+  row.read_tensors = [](const HasParameter& has, A& a) {
+    if (!has("mtp.layers.{mtp}.eh_proj.weight", a.layers)) a.mtp_layers = 0;
   };
   return row;
 }

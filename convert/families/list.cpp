@@ -5,13 +5,11 @@ namespace ferry {
 // The more special first. Where the files of two families differ in nothing but the class's name,
 // a model is of the first: one without a window is llama rather than mistral, and deepseek_v3
 // rather than kimi_k2.
-const std::vector<Family>& families() {
-  static const std::vector<Family> all = {
-      gpt2_family(),      apertus_family(),   deepseek_v3_family(), deepseek_v2_family(),
-      qwen2_moe_family(), qwen3_moe_family(), mixtral_family(),     qwen3_family(),
-      qwen2_family(),     llama_family(),     mistral_family(),     glm4_moe_family(),
-      seed_oss_family(),  smollm3_family(),   kimi_k2_family()};
-  return all;
+std::deque<Family> built_in_families() {
+  return {gpt2_family(),      apertus_family(),   deepseek_v3_family(), deepseek_v2_family(),
+          qwen2_moe_family(), qwen3_moe_family(), mixtral_family(),     qwen3_family(),
+          qwen2_family(),     llama_family(),     mistral_family(),     glm4_moe_family(),
+          seed_oss_family(),  smollm3_family(),   kimi_k2_family()};
 }
 
 }  // namespace ferry

@@ -1,6 +1,8 @@
 // The families, one function a file.
 #pragma once
 
+#include <deque>
+
 #include "convert/model/family.h"
 
 namespace ferry {
@@ -20,5 +22,7 @@ Family qwen3_family();
 Family qwen3_moe_family();
 Family seed_oss_family();
 Family smollm3_family();
+
+std::deque<Family> built_in_families();
 
 }  // namespace ferry

@@ -76,7 +76,7 @@ void look_at_output_layer(const Catalog& catalog, ReadConfig& read) {
       "config.json ties the output layer to the embedding (tie_word_embeddings), but tensor {} "
       "differs from {}: as in transformers, the model has both "
       "(--untie-embeddings-and-output-weights)",
-      kOutputLayerName, layer->embedding));
+      read.family->output_layer_name(), layer->embedding));
 }
 
 // The run that a conversion makes up, as far as the model alone does not tell.
@@ -188,7 +188,7 @@ LoadedValue number(int64_t value) {
 std::optional<TiedOutputLayer> tied_output_layer(const Catalog& catalog, const ReadConfig& read) {
   if (!read.architecture.tied) return std::nullopt;
   const HuggingFaceTensors tensors(catalog, *read.family);
-  const auto head = tensors.position(std::string(kOutputLayerName));
+  const auto head = tensors.position(read.family->output_layer_name());
   const auto embedding = tensors.position(read.family->embedding_name());
   if (!head || !embedding) return std::nullopt;  // a missing embedding is missed soon
   const Entry &a = catalog.entries[*embedding], &b = catalog.entries[*head];

@@ -53,7 +53,7 @@ class Importer {
   // What to do about a model that is whole but for its head.
   std::string next_step() const {
     const bool lacks_head =
-        misfit_.missing == std::vector<std::string>{std::string(kOutputLayerName)};
+        misfit_.missing == std::vector<std::string>{family_.output_layer_name()};
     if (is_state() || !misfit_.misshapen.empty() || (!misfit_.missing.empty() && !lacks_head)) {
       return {};
     }
@@ -239,7 +239,7 @@ class Importer {
       const std::string& name = catalog_.entries[position].name;
       const bool buffer = std::any_of(family_.buffers.begin(), family_.buffers.end(),
                                       [&](std::string_view end) { return name.ends_with(end); });
-      const bool tied_head = a_.tied && name == kOutputLayerName;
+      const bool tied_head = a_.tied && name == family_.output_layer_name();
       if (is_state()) {  // whatever it belongs to was looked at with the model
         drop(position);
         continue;

@@ -1,11 +1,14 @@
 #include "convert/model/family.h"
 
 #include <algorithm>
+#include <deque>
+#include <mutex>
 #include <optional>
 #include <string>
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/model/parameter_names.h"
+#include "convert/families/list.h"
 
 namespace ferry {
 namespace {
@@ -55,8 +58,15 @@ std::optional<NamedParameter> parameter_of(const Rule& rule) {
     if (const size_t at = name.find(number); at != std::string::npos) name.erase(at, number.size());
   }
   auto parameter = find_parameter(name);
-  if (!parameter) fail(ErrorKind::internal, "{}: no block has this parameter", rule.megatron);
+  if (!parameter) fail(ErrorKind::invalid, "{}: no block has this parameter", rule.megatron);
   return parameter;
+}
+
+// Empty where the family has no rule for the parameter.
+std::string_view name_in(const Family& family, std::string_view megatron) {
+  const auto rule = std::ranges::find_if(
+      family.rules, [&](const Rule& each) { return each.megatron == megatron && !each.copies; });
+  return rule == family.rules.end() ? std::string_view() : rule->hugging_face.front();
 }
 
 class Expansion {
@@ -138,24 +148,73 @@ bool Family::has_member(std::string_view key) const {
 }
 
 std::string Family::embedding_name() const {
-  const auto rule = std::ranges::find_if(rules, [](const Rule& each) {
-    return each.megatron == "embedding.word_embeddings.weight" && !each.copies;
-  });
-  if (rule == rules.end()) fail(ErrorKind::internal, "family {} has no embedding", name);
-  return std::string(rule->hugging_face.front());
+  return std::string(name_in(*this, "embedding.word_embeddings.weight"));
 }
 
-void Family::read_tensors(const HasTensor& has, Architecture& architecture) const {
+std::string Family::output_layer_name() const {
+  const std::string_view named = name_in(*this, "output_layer.weight");
+  return std::string(named.empty() ? kOutputLayerName : named);
+}
+
+void Family::read_tensors(const std::function<bool(const std::string& name)>& has,
+                          Architecture& architecture) const {
+  const HasParameter has_parameter = [&](std::string_view megatron, int64_t layer) {
+    const std::string_view tensor = name_in(*this, megatron);
+    return !tensor.empty() && has(fill(tensor, {layer}));
+  };
   for (const ConfigRow& row : config) {
-    if (row.read_tensors) row.read_tensors(has, architecture);
+    if (row.read_tensors) row.read_tensors(has_parameter, architecture);
   }
 }
+
+namespace {
+
+// Families only come: whoever holds one of them needs no lock.
+class Registry {
+ public:
+  std::vector<const Family*> all() {
+    const std::scoped_lock lock(mutex_);
+    std::vector<const Family*> all;
+    for (const Family& family : families_) all.push_back(&family);
+    return all;
+  }
+
+  const Family& add(Family family) {
+    const std::scoped_lock lock(mutex_);
+    if (std::ranges::find(families_, family.name, &Family::name) != families_.end()) {
+      fail(ErrorKind::invalid, "there is a family {} already", family.name);
+    }
+    return families_.emplace_back(std::move(family));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<Family> families_ = built_in_families();
+};
+
+Registry& registry() {
+  static Registry registry;
+  return registry;
+}
+
+}  // namespace
+
+std::vector<const Family*> families() { return registry().all(); }
 
 const Family* find_family(std::string_view name) {
-  for (const Family& family : families()) {
-    if (family.name == name) return &family;
+  for (const Family* family : families()) {
+    if (family->name == name) return family;
   }
   return nullptr;
+}
+
+const Family& add_family(Family family) {
+  for (const Rule& rule : family.rules) parameter_of(rule);
+  if (family.embedding_name().empty()) {
+    fail(ErrorKind::invalid, "family {} has no rule for embedding.word_embeddings.weight",
+         family.name);
+  }
+  return registry().add(std::move(family));
 }
 
 }  // namespace ferry

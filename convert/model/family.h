@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,7 +46,7 @@ struct Rule {
   double value = 0;                  // of a constant
 };
 
-/// The output layer's tensor, which all families call so.
+/// The output layer's tensor in every family of transformers'.
 inline constexpr std::string_view kOutputLayerName = "lm_head.weight";
 
 struct Family {
@@ -70,16 +71,25 @@ struct Family {
   /// Whether a row reads or writes a member of config.json.
   bool has_member(std::string_view key) const;
 
-  /// The embedding's tensor in Hugging Face.
+  /// The embedding's tensor in Hugging Face, and the output layer's where it has one of its own.
   std::string embedding_name() const;
+  std::string output_layer_name() const;
 
-  /// Completes what config.json says by what the tensors do; `has` knows the names of the rules.
-  void read_tensors(const HasTensor& has, Architecture& architecture) const;
+  /// Completes what config.json says by what the tensors do; `has`: whether the file has one of that
+  /// name.
+  void read_tensors(const std::function<bool(const std::string& name)>& has,
+                    Architecture& architecture) const;
 };
 
 /// All families, the more special first: recognition takes the first that can express a model.
-const std::vector<Family>& families();
+/// Each stays where it is until the process ends.
+std::vector<const Family*> families();
 const Family* find_family(std::string_view name);
+
+/// Adds a family after all others, for every later operation of the process; any thread may. The
+/// strings that its rules and its other views refer to must stay. invalid for a name that another
+/// family has, for a rule about a parameter that no block has, and without an embedding.
+const Family& add_family(Family family);
 
 /// One application of a rule.
 struct Link {

@@ -10,8 +10,6 @@
 namespace ferry {
 namespace {
 
-constexpr std::string_view kHead = "lm_head.";
-
 // One expert's tensor in the tensor of all experts of a layer: all of its sub-tensor, or a half.
 struct Fused {
   std::string_view one;
@@ -23,9 +21,11 @@ constexpr Fused kFused[] = {
     {".down_proj.weight", ".down_proj", -1},   {".w1.weight", ".gate_up_proj", 0},
     {".w3.weight", ".gate_up_proj", 1},        {".w2.weight", ".down_proj", -1}};
 
-std::string spelled_as_in_rules(std::string_view name, const Family& family) {
+// `head`: the module of the output layer, which is outside of the outermost module.
+std::string spelled_as_in_rules(std::string_view name, const Family& family,
+                                std::string_view head) {
   std::string result(name);
-  if (!name.starts_with(family.base_prefix) && !name.starts_with(kHead)) {
+  if (!name.starts_with(family.base_prefix) && !name.starts_with(head)) {
     result.insert(0, family.base_prefix);
   }
   for (const auto& [rules, other] : family.spellings) {
@@ -42,6 +42,8 @@ HuggingFaceTensors::HuggingFaceTensors(const Catalog& catalog, const Family& fam
                                        const WeightScales* scales,
                                        const std::string& optimizer_kind)
     : catalog_(catalog), scales_(scales), used_(catalog.entries.size(), true) {
+  const std::string output = family.output_layer_name();
+  const std::string head = output.substr(0, output.rfind('.') + 1);
   const Role role = optimizer_kind.empty() ? Role::model : Role::optimizer;
   const std::string prefix =
       optimizer_kind.empty() ? std::string() : optimizer_entry_name(optimizer_kind, "");
@@ -50,7 +52,8 @@ HuggingFaceTensors::HuggingFaceTensors(const Catalog& catalog, const Family& fam
     if (entry.role != role || !entry.name.starts_with(prefix)) continue;
     used_[i] = false;
     const std::string name = entry.name.substr(prefix.size());
-    if (!positions_.emplace(spelled_as_in_rules(name, family), static_cast<uint32_t>(i)).second) {
+    if (!positions_.emplace(spelled_as_in_rules(name, family, head), static_cast<uint32_t>(i))
+             .second) {
       fail(ErrorKind::corrupt, "tensor {} stands twice, under two spellings of its name", name);
     }
   }

@@ -148,9 +148,10 @@ class StateDictReader {
   }
 
   void name(const ReadModel& known) {
-    std::string base;
+    std::string base, output;
     if (known.config) {
       base = known.config->family->base_prefix;
+      output = known.config->family->output_layer_name();
       result_.prefix = find_prefix(names_, expected_, base, checkpoint_.path);
     } else {
       result_.prefix = guess_prefix(names_);
@@ -162,7 +163,7 @@ class StateDictReader {
     for (size_t i = 0; i < chosen_.size(); ++i) {
       if (!names_[i].starts_with(prefix)) {
         // The output layer of a model of several parts, whose language model has a prefix.
-        if (names_[i] == kOutputLayerName && expected_.contains(names_[i])) {
+        if (names_[i] == output && expected_.contains(names_[i])) {
           inside.push_back(chosen_[i]);
           names.push_back(names_[i]);
           continue;
@@ -215,7 +216,7 @@ class StateDictReader {
       }
       if (tensors.empty()) others.push_back(entry.name);
       for (TitanTensor& tensor : tensors) {
-        if (tensor.name == kOutputLayerName && config.architecture.tied) {
+        if (tensor.name == config.family->output_layer_name() && config.architecture.tied) {
           require_tied(entry);
           continue;
         }

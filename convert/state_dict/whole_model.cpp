@@ -26,7 +26,8 @@ bool lacks_tensors(const ReadConfig& config, const std::unordered_set<std::strin
                    const StateDict& result) {
   const HuggingFaceTensors tensors(result.model.catalog, *config.family);
   return std::ranges::any_of(expected, [&](const std::string& name) {
-    return !tensors.has(name) && !(config.architecture.tied && name == kOutputLayerName);
+    return !tensors.has(name) &&
+           !(config.architecture.tied && name == config.family->output_layer_name());
   });
 }
 
@@ -41,7 +42,8 @@ void leave_out_copies(const ReadConfig& config, const std::unordered_set<std::st
     const bool is_buffer = std::ranges::any_of(
         config.family->buffers, [&](std::string_view end) { return entry.name.ends_with(end); });
     const bool is_unknown = options.drop_unknown && !expected.contains(entry.name);
-    const bool goes = is_buffer || is_unknown || (is_copied && entry.name == kOutputLayerName);
+    const bool goes =
+        is_buffer || is_unknown || (is_copied && entry.name == config.family->output_layer_name());
     if (goes) left_out.push_back(entry.name);
     return goes;
   });
@@ -75,7 +77,7 @@ void keep_model(const ReadConfig& config, const std::unordered_set<std::string>&
   std::unordered_set<uint32_t> of_model;
   const HuggingFaceTensors tensors(result.model.catalog, *config.family);
   for (const std::string& name : expected) {
-    const bool head = name == kOutputLayerName && config.architecture.tied;
+    const bool head = name == config.family->output_layer_name() && config.architecture.tied;
     if (const auto at = tensors.position(name); at && !head) of_model.insert(*at);
   }
   for (const StateTensor& tensor : checked.state.tensors) {
@@ -88,7 +90,7 @@ void keep_model(const ReadConfig& config, const std::unordered_set<std::string>&
         "config.json ties the output layer to the embedding (tie_word_embeddings), but tensor {} "
         "differs from {}: the model has both, as in transformers; programs that go by config.json "
         "alone need tie_word_embeddings false there",
-        kOutputLayerName, output->embedding));
+        config.family->output_layer_name(), output->embedding));
   }
   std::vector<std::string> left_out;
   std::vector<Entry> kept;

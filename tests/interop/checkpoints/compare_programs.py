@@ -49,7 +49,8 @@ def run(program, arguments, source, scratch):
     words = [word.replace("{in}", str(source)).replace("{out}", str(scratch / "out")) for word in arguments]
     scratch.mkdir(parents=True)
     done = subprocess.run([program, *words], capture_output=True, timeout=300)
-    text = [re.sub(r"\d+(\.\d+)? (s|ms|[kMG]i?B/s)\b", "TIME", stream.decode(errors="replace"))
+    # A rate follows a time that is long enough.
+    text = [re.sub(r"\d+(\.\d+)? (s|ms)\b( \(\d+(\.\d+)? [kMG]i?B/s\))?", "TIME", stream.decode(errors="replace"))
             for stream in (done.stdout, done.stderr)]
     result = (done.returncode, *text, digest(scratch / "out") if (scratch / "out").exists() else {})
     shutil.rmtree(scratch, ignore_errors=True)

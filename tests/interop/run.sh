@@ -56,6 +56,7 @@ if [ ! -x "$tests/run_operation" ]; then
     exit 0
 fi
 "$FERRY_PYTHON" tests/interop/checkpoints/check_twins.py "$ferry" $fixtures
+[ ! -d ../shared/peers/megatron ] || "$FERRY_PYTHON" tests/interop/checkpoints/check_twins.py "$ferry" ../shared/peers/megatron g_glm45_mtp
 # A model alone, one optimizer that is not distributed, and experts; without names all runs of a folder are resharded, which takes minutes.
 "$FERRY_PYTHON" tests/interop/checkpoints/check_reshard.py "$ferry" $fixtures hot_llama llama_legacy_tp2_nodo qwen3moe_te_ep2pp2_dpr
 "$FERRY_PYTHON" tests/interop/checkpoints/check_state.py "$ferry" $fixtures
@@ -68,6 +69,8 @@ fi
     ${FERRY_MEGATRON:+$("$FERRY_PYTHON" -c 'import emerging_optimizers' 2>/dev/null && echo "$FERRY_MEGATRON")}
 "$FERRY_PYTHON" tests/interop/checkpoints/check_export.py "$ferry" tests/fixtures/core $fixtures
 "$FERRY_PYTHON" tests/interop/checkpoints/check_import.py "$ferry"
+# With FERRY_MEGATRON_CPU, a folder in which Megatron-LM itself runs on a CPU, that loads GLM-4.5 and continues its runs.
+[ -z "${FERRY_MEGATRON_CPU:-}" ] || [ ! -d ../shared/peers/megatron ] || "$FERRY_PYTHON" tests/interop/checkpoints/check_megatron.py "$ferry" "$FERRY_MEGATRON_CPU" ../shared/peers/megatron
 "$FERRY_PYTHON" tests/interop/checkpoints/check_rewrite.py "$ferry"
 # Without --every it is all types of transformers, which takes some minutes.
 "$FERRY_PYTHON" tests/interop/checkpoints/check_types.py "$ferry" --every 10

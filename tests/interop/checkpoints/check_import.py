@@ -6,6 +6,7 @@ For every case of make_hf_names.py, with random norms and biases too:
            and a run made of that again has the first one's tensors
   pytorch  PyTorch's own reader loads every tensor of the distributed checkpoint
   fp8      (deepseek_v3) weights quantised by blocks become what transformers and plain PyTorch make of them
+  kimi     (deepseek_v3) under the name kimi_k2, whose class transformers does not have, it is the same run, and comes back under that name
   logits   Megatron Core computes what transformers computes: check_core_logits.py, where megatron-core is installed; prediction layers too
 Prints a table; fails when anything differs."""
 import importlib.util, json, os, shutil, subprocess, sys, tempfile
@@ -109,6 +110,21 @@ def fp8_is_read(ferry, work):
         problems += [f'fp8 {block}: {problem}' for problem in same_bytes(expected, tensors_of(back))]
     return problems
 
+def kimi_is_the_same(ferry, work):
+    hf, kimi, run, renamed, back = (os.path.join(work, n) for n in ('hf', 'kimi', 'run', 'renamed', 'back'))
+    shutil.copytree(hf, kimi)
+    with open(os.path.join(hf, 'config.json')) as file: config = {**json.load(file), 'model_type': 'kimi_k2'}
+    with open(os.path.join(kimi, 'config.json'), 'w') as file: json.dump(config, file)
+    layout = ['--to', 'torch_dist', '--tp', '2', '--ep', '2']
+    ferry_convert(ferry, hf, run, '--overwrite', *layout)
+    ferry_convert(ferry, kimi, renamed, '--overwrite', *layout)
+    ferry_convert(ferry, renamed, back, '--overwrite', '--to', 'hf', '--family', 'kimi_k2')
+    with open(os.path.join(back, 'config.json')) as file: found = json.load(file)
+    differ = {k: (config[k], found[k]) for k in config.keys() & found.keys() - NOT_OF_THE_MODEL if config[k] != found[k]}
+    problems = [*diff_problems(ferry, run, renamed)] + same_bytes(tensors_of(kimi), tensors_of(back)) + ([f'config: {differ}'] if differ else [])
+    for folder in (run, renamed): shutil.rmtree(folder)
+    return [f'kimi_k2: {problem}' for problem in problems]
+
 def prepare_logits(ferry, source, work, logits=None):
     """A run for Megatron Core 0.16 in `work`, beside what transformers computes or what is known."""
     if logits is None:
@@ -121,7 +137,7 @@ def prepare_logits(ferry, source, work, logits=None):
 def check(ferry, case, work):
     has_experts = make_model(os.path.join(work, 'hf'), case)
     problems = there_and_back(ferry, work, has_experts)
-    if case == 'deepseek_v3': problems += fp8_is_read(ferry, work)
+    if case == 'deepseek_v3': problems += fp8_is_read(ferry, work) + kimi_is_the_same(ferry, work)
     if case != 'apertus': prepare_logits(ferry, os.path.join(work, 'hf'), work)  # Megatron Core does not know it
     return problems
 

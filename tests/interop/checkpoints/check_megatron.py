@@ -1,0 +1,107 @@
+"""Lets Megatron-LM itself, on a CPU, load what ferry made and go on from what it resharded.
+
+    check_megatron.py FERRY FOLDER PEERS     FOLDER: what runs Megatron-LM; PEERS: a folder of run folders with logs/, and with ../data
+
+FOLDER holds mlm (a tree of Megatron-LM), te_stub and ssm_stub (stand-ins for Transformer Engine and others), cpu_driver.py (runs jobs with torch.cuda pretended) and
+venv/bin/python (3.12 with torch, einops, triton, numpy).
+  logits   transformers' tiny models of CASES become runs at each of LAYOUTS; the logits are transformers' to 8e-6 of their mean size
+  losses   runs are resharded, optimizer included, and continued at each of LAYOUTS: losses are those of Megatron-LM's own continuation, to 1e-5 in fp32 and 2.5e-5 in bf16
+Prints a table; fails when anything differs."""
+import json, os, re, subprocess, sys, tempfile
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
+import numpy as np, torch
+from checkpoints import call
+from tiny_models import make_model
+from transformers import AutoModelForCausalLM
+
+CASES = ['glm4_moe', 'glm4_moe_plain']
+# Options of ferry, arguments of Megatron-LM.
+LAYOUTS = {'TP2': ('--tp 2', '--tensor-model-parallel-size 2 --sequence-parallel'),
+           'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1')}
+BAR = 8e-6
+LOSS_BARS = {'g_f32_glm45_mtp': 1e-5, 'g_glm45_mtp': 2.5e-5}
+LAST = 12  # iteration of the continuations
+ON_CPU = ('--distributed-backend gloo --no-rope-fusion --no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion --attention-backend unfused '
+          '--ckpt-format torch_dist --vocab-size 250')
+TRAINING = ('--use-checkpoint-args --split 99,1,0 --seq-length 64 --micro-batch-size 2 --global-batch-size 8 --lr 1e-3 --min-lr 1e-4 --lr-decay-iters 100 --lr-warmup-iters 5 '
+            '--lr-decay-style cosine --weight-decay 0.1 --adam-beta2 0.95 --tokenizer-type NullTokenizer --make-vocab-size-divisible-by 32 --log-interval 1 --attention-dropout 0 '
+            '--hidden-dropout 0 --train-iters 30 --eval-iters 0 --eval-interval 1000 --transformer-impl transformer_engine --seed 1234 --qk-layernorm --rotary-percent 0.5 '
+            f'--mtp-num-layers 1 --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4 --exit-interval {LAST}')
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+def run_jobs(folder, jobs, work):
+    """Whether each went well, by name."""
+    with open(f'{work}/jobs', 'w') as file: file.writelines(json.dumps(job) + '\n' for job in jobs)
+    environment = {**os.environ, 'G': folder, 'MLM': f'{folder}/mlm', 'PYTHONPATH': ':'.join(f'{folder}/{part}' for part in ('te_stub', 'ssm_stub', 'mlm')),
+                   'CUDA_DEVICE_MAX_CONNECTIONS': '1', 'TORCHDYNAMO_DISABLE': '1'}
+    out = subprocess.run([f'{folder}/venv/bin/python', f'{folder}/cpu_driver.py', f'{work}/jobs', '2'], capture_output=True, text=True, env=environment)
+    done = dict(re.findall(r'^(\S+) (ok|FAILED|skip)', out.stdout, re.M))
+    return {job['name']: done.get(job['name']) == 'ok' for job in jobs}
+
+def job(name, work, words, environment={}, ranks=2):
+    return dict(name=name, np=ranks, log=f'{work}/{name}.log', env=environment, after=[], argv=words)
+
+def logits_jobs(ferry, work):
+    for case in CASES:
+        model = f'{work}/{case}'
+        make_model(model, case)
+        tokens = np.random.RandomState(0).randint(0, 250, (2, 48))
+        with torch.no_grad(): logits = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()(torch.tensor(tokens)).logits.numpy()
+        np.savez(f'{work}/{case}.npz', tokens=tokens, logits=logits)
+        for layout, (options, _) in LAYOUTS.items():
+            name = f'{case}_{layout}'
+            said = call(ferry, 'convert', model, f'{work}/{name}', '--to', 'torch_dist', '--dtype', 'fp32', *options.split())
+            words = re.search(r'^load with (.*)$', said, re.M)[1].split()
+            yield job(name, work, [f'{HERE}/megatron_logits.py', *words, '--micro-batch-size', '1', '--seq-length', '48', '--max-position-embeddings', '64', *ON_CPU.split()],
+                      {'TOKENS': f'{work}/{case}.npz', 'LOGITS': f'{work}/{name}'})
+
+def distance(work, case, layout):
+    """Of all logits, over their mean size."""
+    right = np.load(f'{work}/{case}.npz')['logits']
+    parts = [np.load(f'{work}/{case}_{layout}.{rank}.npz')['logits'] for rank in (0, 1)]
+    wholes = [np.concatenate(parts, -1)] if layout == 'TP2' else parts
+    return max(float(np.abs(whole[..., :250] - right).max() / np.abs(right).mean()) for whole in wholes)
+
+def training_jobs(ferry, peers, work):
+    data = os.path.realpath(f'{peers}/../data/corpus_a_text_document')
+    for run in LOSS_BARS:
+        precision = [] if 'f32' in run else ['--bf16', '--use-distributed-optimizer']
+        def continued(name, load, more, ranks):
+            return job(name, work, ['pretrain_gpt.py', '--load', load, '--data-path', data, '--data-cache-path', f'{work}/cache_{name}', *TRAINING.split(), *ON_CPU.split(),
+                                    *precision, *more.split()], ranks=ranks)
+        yield continued(f'{run}_alone', f'{peers}/{run}', '', 1)
+        for layout, (options, arguments) in LAYOUTS.items():
+            call(ferry, 'reshard', f'{peers}/{run}', f'{work}/{run}_{layout}', *options.split(), *(['--dp', '2'] if layout == 'EP2' else []))
+            yield continued(f'{run}_{layout}', f'{work}/{run}_{layout}', arguments, 2)
+
+def losses(work, name):
+    with open(f'{work}/{name}.log') as log:
+        return [(int(n), float(lm), float(mtp)) for n, lm, mtp in re.findall(r'iteration +(\d+)/.* lm loss: (\S+) .*mtp_1 loss: (\S+)', log.read())]
+
+def main(ferry, folder, peers):
+    failed = 0
+    def report(name, good, text):
+        nonlocal failed
+        failed += not good
+        print(f'{name:28} {text} {"ok" if good else "FAILED"}', flush=True)
+    with tempfile.TemporaryDirectory() as work:
+        done = run_jobs(folder, [*logits_jobs(ferry, work), *training_jobs(ferry, peers, work)], work)
+        for case in CASES:
+            for layout in LAYOUTS:
+                name = f'{case}_{layout}'
+                found = distance(work, case, layout) if done[name] else float('nan')
+                report(name, found <= BAR, f'logits {found:.2e} of their mean size')
+        for run, bar in LOSS_BARS.items():
+            alone = losses(work, f'{run}_alone')
+            for layout in LAYOUTS:
+                ours = losses(work, f'{run}_{layout}') if done[f'{run}_{layout}'] else []
+                found = max((abs(b / a - 1) for x, y in zip(alone, ours) for a, b in zip(x, y)), default=float('nan'))
+                report(f'{run}_{layout}', len(ours) == len(alone) == LAST - 5 and found <= bar, f'{len(ours)} iterations: losses {found:.1e}')
+        if failed:
+            for name, good in done.items():
+                if not good:
+                    with open(f'{work}/{name}.log') as log: print(f'{name}:\n{log.read()[-600:]}')
+    return 1 if failed else 0
+
+if __name__ == '__main__':
+    sys.exit(main(os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2]), os.path.realpath(sys.argv[3])))

@@ -1,0 +1,26 @@
+"""Logits that Megatron-LM itself computes in fp32 from a checkpoint of a GPT, for check_megatron.py.
+
+Run as pretrain_gpt.py is, with its arguments. Environment: TOKENS, an .npz with `tokens`; LOGITS, a prefix: each rank writes PREFIX.RANK.npz, with its part of the vocabulary."""
+import os, sys
+import numpy as np, torch
+from megatron.training.arguments import parse_and_validate_args
+from megatron.training.argument_utils import gpt_config_from_args, pretrain_cfg_container_from_args
+from megatron.training.initialize import initialize_megatron
+from megatron.training import get_args
+from megatron.training.checkpointing import load_checkpoint
+from megatron.core.process_groups_config import ProcessGroupCollection
+args = parse_and_validate_args(args_defaults={'tokenizer_type': 'NullTokenizer', 'no_load_rng': True, 'no_load_optim': True})
+cfg = pretrain_cfg_container_from_args(args, gpt_config_from_args(args))
+initialize_megatron()
+args = get_args()
+builder = cfg.model.get_builder_cls()(cfg.model)
+model = builder.build_distributed_models(pg_collection=ProcessGroupCollection.use_mpu_process_groups(), ddp_config=cfg.ddp, overlap_param_gather_with_optimizer_step=False,
+    use_megatron_fsdp=False, use_torch_fsdp2=False, wrap_with_ddp=False, data_parallel_random_init=False)
+load_checkpoint(model, None, None, strict=True)
+m = model[0].eval()
+f = np.load(os.environ['TOKENS'])['tokens']
+t = torch.tensor(f); pos = torch.arange(t.shape[1])[None].expand(*t.shape)
+mask = torch.triu(torch.ones(t.shape[1], t.shape[1], dtype=torch.bool), 1)[None, None]
+with torch.no_grad(): out = m(t, pos, mask)
+np.savez(os.environ['LOGITS'] + '.' + os.environ['RANK'], logits=out.float().numpy())
+print('LOGITS', out.shape)

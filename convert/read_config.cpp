@@ -35,7 +35,7 @@ constexpr std::string_view kNotCompared[] = {
     "architectures", "model_type",   "dtype",           "torch_dtype",  "use_cache", "bos_token_id",
     "eos_token_id",  "pad_token_id", "rope_parameters", "rope_scaling", "rope_theta"};
 
-// Members that matter for further training alone: another value is told, not refused.
+// Members that matter for further training alone: another value is reported, not refused.
 constexpr std::string_view kTrainingOnly[] = {
     "initializer_range", "attention_dropout", "attn_pdrop",           "resid_pdrop",
     "embd_pdrop",        "residual_dropout",  "router_aux_loss_coef", "aux_loss_alpha"};
@@ -261,12 +261,12 @@ Architecture read_architecture(const Family& family, const json& config) {
   return read(family, whole);
 }
 
-ReadConfig read_config(const json& given, const std::optional<std::string>& wanted,
+ReadConfig read_config(const json& given, const std::optional<std::string>& requested,
                        const std::string& path, const std::vector<std::string>& ignored) {
   ReadConfig result;
   json config = given;
   result.warnings = remove_members(ignored, path, config);
-  const FamilyChoice choice = choose_family(config, wanted, path);
+  const FamilyChoice choice = choose_family(config, requested, path);
   result.family = choice.family;
   result.quantisation = quantisation_of(&given);
   result.tokens = read_tokens(config);
@@ -283,7 +283,7 @@ ReadConfig read_config(const json& given, const std::optional<std::string>& want
   checker.compare(whole, config);
   checker.check_rows(before);
   result.warnings.insert(result.warnings.end(), checker.warnings.begin(), checker.warnings.end());
-  tell_differences(*result.family, result.architecture, result.warnings);
+  report_differences(*result.family, result.architecture, result.warnings);
   std::vector<std::string> reasons = unsupported_reasons(*result.family, result.architecture);
   reasons.insert(reasons.begin(), checker.reasons.begin(), checker.reasons.end());
   check_unread(choice, result.architecture, config, before, reasons, result.warnings);

@@ -53,7 +53,7 @@ void check_rotated_part(const json& config, const A& a, std::vector<std::string>
       fmt::format("partial_rotary_factor is {}, not a number from 0 to 1", a.rotary_fraction));
 }
 
-// Of those that hold for each layer, none where they hold for no layer.
+// Empty where it holds for no layer.
 std::vector<bool> or_none(std::vector<bool> layers) {
   if (std::ranges::count(layers, true) == 0) layers.clear();
   return layers;

@@ -36,8 +36,8 @@ ConfigRow constant(std::string_view key, nlohmann::json value);
 ConfigRow of_mixtures(std::string_view key, nlohmann::json value);
 
 /// What the class always is, whatever its config.json says.
-template <typename T>
-ConfigRow implied(T Architecture::*member, T value) {
+template <typename Block, typename T>
+ConfigRow implied(T Block::*member, T value) {
   return {.read = [=](nlohmann::json&, Architecture& a) { a.*member = value; }};
 }
 

@@ -129,7 +129,7 @@ void check_members(const json& config, const json& scaling, const std::string& t
 // A part of odd size is rounded up, for which a whole head has no room.
 void require_even_heads(const A& a, std::string_view, std::vector<std::string>& reasons) {
   const int64_t head = a.mla ? a.qk_rope_dim : a.head_dim;
-  const int64_t rotated = a.mla ? a.qk_rope_dim : a.rotary_dim();
+  const int64_t rotated = a.mla ? a.qk_rope_dim : a.rotary_part();
   if (head % 2 == 0 || rotated < head) return;
   reasons.push_back(fmt::format("rotary positions need an even number of elements, not {}", head));
 }

@@ -14,7 +14,8 @@ Family llama_family() {
       .config = shared::join({shared::llama_config(),
                               {codec::or_null(codec::plain("head_dim", &A::head_dim)),
                                codec::plain("attention_bias", &A::linear_bias),
-                               codec::plain("mlp_bias", &A::linear_bias), codec::even_heads()}})};
+                               codec::plain("mlp_bias", &A::linear_bias), codec::even_heads()}}),
+      .torchtitan = TitanPairs::adjacent};
 }
 
 }  // namespace ferry

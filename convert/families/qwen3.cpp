@@ -15,7 +15,8 @@ Family qwen3_family() {
                {codec::implied(&A::qk_norm, true), codec::plain("head_dim", &A::head_dim),
                 codec::constant("attention_bias", false), codec::layer_windows()}}),
           .defaults = R"({"num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096,
-                          "max_window_layers": 28})"};
+                          "max_window_layers": 28})",
+          .torchtitan = TitanPairs::halves};
 }
 
 }  // namespace ferry

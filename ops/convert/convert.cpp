@@ -100,7 +100,7 @@ std::string settle(Checkpoint& checkpoint, const ConvertOptions& options) {
   if (options.model.as_is) return {};
   const bool unknown =
       checkpoint.format == Format::hugging_face && recognise(checkpoint).family.empty();
-  return settle_adapter(checkpoint, options.base_only, unknown);
+  return resolve_adapter(checkpoint, options.base_only, unknown);
 }
 
 Job plan_as_state_dict(Sources& sources, ExportOptions model, const ConvertOptions& options) {
@@ -114,7 +114,7 @@ Job plan_hugging_face(Sources& sources, const ConvertOptions& options) {
   const Checkpoint* original = nullptr;
   if (!options.fill_from.empty()) {
     sources.original = open_source(checkpoint.catalog.file_system, options.fill_from, options);
-    settle_adapter(*sources.original, false, false);
+    resolve_adapter(*sources.original, false, false);
     original = &*sources.original;
   }
   ExportOptions model = options.model;

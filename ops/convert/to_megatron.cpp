@@ -123,7 +123,7 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
   auto stored = std::make_unique<Checkpoint>(open_source(file_system, options.source, options));
   const Format format = stored->format;
   if (format == Format::hugging_face) {
-    std::string settled = settle_adapter(*stored, options.base_only, false);
+    std::string settled = resolve_adapter(*stored, options.base_only, false);
     std::vector<std::string> warnings = stored->notes;
     if (!settled.empty()) warnings.push_back(std::move(settled));
     if (options.optimizer) {

@@ -18,7 +18,7 @@ ParallelLayout layout_from_args(const Value& args);
 /// as 1.
 int64_t data_parallel_size(const ParallelLayout& layout);
 
-/// The release of Megatron Core that has just these arguments, as far as they tell: "Megatron Core
+/// The release of Megatron Core that has just these arguments, as far as they say: "Megatron Core
 /// 0.15", "Megatron Core 0.20 or later", "Megatron Core 0.11 or earlier"; empty without args.
 std::string release_from_args(const Value& args);
 

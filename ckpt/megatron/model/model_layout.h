@@ -55,7 +55,7 @@ class ModelLayout {
   /// unsupported when a tensor's name is not known, mismatch when its shape contradicts the
   /// arguments.
   ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& run);
-  /// Of a model that is none of Megatron-LM's: every rank holds every tensor whole, registered in
+  /// For a model that is none of Megatron-LM's: every rank holds every tensor whole, registered in
   /// the order given. `run.pipeline` is 1.
   static ModelLayout replicated(std::vector<ModelTensor> tensors, const RunArguments& run);
 

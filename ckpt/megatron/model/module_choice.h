@@ -7,7 +7,7 @@ namespace ferry {
 
 struct RunArguments;
 
-/// What neither names nor arguments settle about the modules that were used.
+/// What neither names nor arguments decide about the modules that were used.
 struct ModuleChoice {
   enum class Experts : uint8_t {
     sequential,     // all of expert 0, all of expert 1, ...

@@ -83,8 +83,8 @@ void check_tensor_ranks(const Value& args, const RunArguments& run) {
 // Source arguments, changed into the target's.
 class Target {
  public:
-  Target(const LoadedValue& args, const ParallelTarget& wanted)
-      : source_(read_run_arguments(args.value)), run_(source_), wanted_(wanted) {
+  Target(const LoadedValue& args, const ParallelTarget& requested)
+      : source_(read_run_arguments(args.value)), run_(source_), requested_(requested) {
     args_ = draft_.copy(args.value);
     set_sizes();
     set_pipeline();
@@ -100,43 +100,43 @@ class Target {
   }
 
  private:
-  static int64_t chosen(const std::optional<int64_t>& wanted, int64_t otherwise,
+  static int64_t chosen(const std::optional<int64_t>& requested, int64_t otherwise,
                         std::string_view option) {
-    const int64_t size = wanted.value_or(otherwise);
+    const int64_t size = requested.value_or(otherwise);
     if (size < 1 || size > RunArguments::kMostRanks) {
-      fail(ErrorKind::invalid, "{} {}: a number from 1 to {} is wanted", option, size,
+      fail(ErrorKind::invalid, "{} {}: must be a number from 1 to {}", option, size,
            RunArguments::kMostRanks);
     }
     return size;
   }
 
   void set_sizes() {
-    run_.tensor = chosen(wanted_.tensor, source_.tensor, "--tp");
-    run_.pipeline = chosen(wanted_.pipeline, source_.pipeline, "--pp");
-    run_.context = chosen(wanted_.context, source_.context, "--cp");
-    run_.expert = chosen(wanted_.expert, source_.expert, "--ep");
+    run_.tensor = chosen(requested_.tensor, source_.tensor, "--tp");
+    run_.pipeline = chosen(requested_.pipeline, source_.pipeline, "--pp");
+    run_.context = chosen(requested_.context, source_.context, "--cp");
+    run_.expert = chosen(requested_.expert, source_.expert, "--ep");
     if (run_.expert > 1 && run_.experts == 0) {
       fail(ErrorKind::invalid, "--ep {}: the model has no experts", run_.expert);
     }
     const bool follows = source_.expert_tensor == source_.tensor;
     run_.expert_tensor =
-        chosen(wanted_.expert_tensor, follows ? run_.tensor : source_.expert_tensor, "--etp");
-    if (wanted_.expert_tensor.value_or(1) > 1 && run_.experts == 0) {
+        chosen(requested_.expert_tensor, follows ? run_.tensor : source_.expert_tensor, "--etp");
+    if (requested_.expert_tensor.value_or(1) > 1 && run_.experts == 0) {
       fail(ErrorKind::invalid, "--etp {}: the model has no experts", run_.expert_tensor);
     }
   }
 
   void set_pipeline() {
     const bool other_stages = run_.pipeline != source_.pipeline;
-    const bool uneven = wanted_.first_stage_layers || wanted_.last_stage_layers;
+    const bool uneven = requested_.first_stage_layers || requested_.last_stage_layers;
     // --vpp alone leaves stages as they are cut, --pp and --vpp make them anew.
-    const bool counts = wanted_.embedding_is_a_layer || wanted_.loss_is_a_layer;
-    const bool anew = other_stages || wanted_.stage_letters || counts ||
-                      (wanted_.pipeline && wanted_.virtual_pipeline);
-    pipeline_changes_ = anew || uneven || wanted_.virtual_pipeline;
+    const bool counts = requested_.embedding_is_a_layer || requested_.loss_is_a_layer;
+    const bool anew = other_stages || requested_.stage_letters || counts ||
+                      (requested_.pipeline && requested_.virtual_pipeline);
+    pipeline_changes_ = anew || uneven || requested_.virtual_pipeline;
     if (!pipeline_changes_) return;
     const int64_t as_before = other_stages ? 1 : source_.virtual_pipeline;
-    run_.virtual_pipeline = chosen(wanted_.virtual_pipeline, as_before, "--vpp");
+    run_.virtual_pipeline = chosen(requested_.virtual_pipeline, as_before, "--vpp");
     if (!anew && !uneven && !source_.stage_letters.empty()) {
       check_virtual(source_.stage_letters, "pipeline_model_parallel_layout of the run");
       pipeline_changes_ = false;
@@ -144,28 +144,28 @@ class Target {
     }
     run_.stage_letters.clear();
     if (anew) run_.first_stage_layers = run_.last_stage_layers = std::nullopt;
-    if (wanted_.first_stage_layers) run_.first_stage_layers = wanted_.first_stage_layers;
-    if (wanted_.last_stage_layers) run_.last_stage_layers = wanted_.last_stage_layers;
-    if (counts && (uneven || wanted_.stage_letters)) {
+    if (requested_.first_stage_layers) run_.first_stage_layers = requested_.first_stage_layers;
+    if (requested_.last_stage_layers) run_.last_stage_layers = requested_.last_stage_layers;
+    if (counts && (uneven || requested_.stage_letters)) {
       fail(ErrorKind::invalid,
            "--account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split are "
            "for even stages; leave them out where layers of stages are given");
     }
     if (uneven || counts) {
-      run_.embedding_is_a_layer = wanted_.embedding_is_a_layer;
-      run_.loss_is_a_layer = wanted_.loss_is_a_layer;
+      run_.embedding_is_a_layer = requested_.embedding_is_a_layer;
+      run_.loss_is_a_layer = requested_.loss_is_a_layer;
     }
-    if (wanted_.stage_letters) set_letters(*wanted_.stage_letters, uneven);
+    if (requested_.stage_letters) set_letters(*requested_.stage_letters, uneven);
   }
 
   // What letters say of virtual stages needs no number, and bears no other.
   void check_virtual(const StageLetters& letters, std::string_view who) {
     const int64_t virtual_stages = static_cast<int64_t>(letters.size()) / run_.pipeline;
-    if (wanted_.virtual_pipeline.value_or(virtual_stages) != virtual_stages) {
+    if (requested_.virtual_pipeline.value_or(virtual_stages) != virtual_stages) {
       fail(ErrorKind::invalid,
            "--vpp {} contradicts {}, whose {} stages on {} pipeline ranks are --vpp {}; without "
            "letters, --pp {} and --vpp make even stages",
-           *wanted_.virtual_pipeline, who, letters.size(), run_.pipeline, virtual_stages,
+           *requested_.virtual_pipeline, who, letters.size(), run_.pipeline, virtual_stages,
            run_.pipeline);
     }
     run_.virtual_pipeline = virtual_stages;
@@ -175,7 +175,7 @@ class Target {
     if (uneven) {
       fail(ErrorKind::invalid,
            "--pipeline-model-parallel-layout says how many layers each stage has: numbers of the "
-           "first and last stage's have no place beside it");
+           "first and last stage's have no place next to it");
     }
     run_.embedding_is_a_layer = run_.loss_is_a_layer = false;
     run_.stage_letters = parse_stage_letters(text, ErrorKind::invalid);
@@ -195,7 +195,7 @@ class Target {
   void check_context(const Value& args) const {
     const int64_t sequence = number_of(args, "seq_length");
     const auto fits = [&](int64_t n) { return n == 1 || sequence % (2 * n) == 0; };
-    if (!wanted_.context || sequence == 0 || fits(run_.context)) return;
+    if (!requested_.context || sequence == 0 || fits(run_.context)) return;
     fail(ErrorKind::invalid,
          "sequences of {} tokens cannot be split over {} context-parallel ranks, two parts each: "
          "for --cp, {}",
@@ -223,7 +223,7 @@ class Target {
     const auto needed = [&](int64_t data) {  // the least multiple that the experts fit into
       return data * (run_.experts == 0 ? 1 : experts / std::gcd(experts, dense * data));
     };
-    data_ = wanted_.data ? chosen(wanted_.data, 1, "--dp") : needed(before);
+    data_ = requested_.data ? chosen(requested_.data, 1, "--dp") : needed(before);
     if (needed(data_) != data_) {
       fail(ErrorKind::invalid,
            "--ep {} x --etp {} = {} ranks of experts do not divide --tp {} x --cp {} x --dp {} = "
@@ -285,7 +285,7 @@ class Target {
     put_optional("decoder_first_pipeline_num_layers", run_.first_stage_layers);
     put_optional("decoder_last_pipeline_num_layers", run_.last_stage_layers);
     put("pipeline_model_parallel_layout",
-        letters ? draft_.string(*wanted_.stage_letters) : draft_.none(), !letters);
+        letters ? draft_.string(*requested_.stage_letters) : draft_.none(), !letters);
     put("account_for_embedding_in_pipeline_split", draft_.boolean(run_.embedding_is_a_layer),
         !run_.embedding_is_a_layer);
     put("account_for_loss_in_pipeline_split", draft_.boolean(run_.loss_is_a_layer),
@@ -295,7 +295,7 @@ class Target {
 
   const RunArguments source_;
   RunArguments run_;
-  const ParallelTarget& wanted_;
+  const ParallelTarget& requested_;
   Draft draft_;
   Value args_;
   int64_t data_ = 1;

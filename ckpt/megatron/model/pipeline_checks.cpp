@@ -75,7 +75,7 @@ std::string even_letters(const RunArguments& run) {
   return text + std::string(static_cast<size_t>(run.mtp_layers), 'm') + "L";
 }
 
-// Of a run whose stages are to be even, and cannot be: how the same stages could be uneven. Empty
+// For a run whose stages are to be even, and cannot be: how the same stages could be uneven. Empty
 // where no way is known.
 std::string uneven_ways(RunArguments run) {
   if (run.first_stage_layers || run.last_stage_layers || run.layers > (1 << 16)) return {};
@@ -173,14 +173,15 @@ void check_stage_letters(const StageLetters& stages, int64_t pipeline) {
   const auto count = [&](char letter) { return std::count(all.begin(), all.end(), letter); };
   for (const auto& [letter, name] : {std::pair{'E', "embedding"}, std::pair{'L', "loss"}}) {
     if (count(letter) == 1) continue;
-    refuse(fmt::format("{} stands in it {} times; one {} is wanted", letter, count(letter), name));
+    refuse(
+        fmt::format("{} stands in it {} times; there must be one {}", letter, count(letter), name));
   }
   if (all.front() != 'E') refuse(fmt::format("{} comes first; that is for E", all.front()));
   if (all.back() != 'L') refuse(fmt::format("{} comes last; that is for L", all.back()));
   const size_t mtp = all.find('m');
   if (mtp == std::string::npos) return;
   if (all.find('t', mtp) != std::string::npos) {
-    refuse("m stands before t; prediction layers come behind all decoder layers");
+    refuse("m stands before t; prediction layers come after all decoder layers");
   }
   const auto has_mtp = [](const std::string& stage) {
     return stage.find('m') != std::string::npos;

@@ -21,7 +21,7 @@ std::string those_that_fit(int64_t least, int64_t most, const std::function<bool
 void check_stages(const RunArguments& run);
 
 /// Letters of `pipeline` x virtual stages: one embedding first, one loss last, multi-token
-/// prediction together, behind the decoder and in a last virtual stage. invalid, saying which rule
+/// prediction together, after the decoder and in a last virtual stage. invalid, saying which rule
 /// is broken. How many layers there are PipelineLayout checks.
 void check_stage_letters(const StageLetters& stages, int64_t pipeline);
 

@@ -1,4 +1,4 @@
-// The arguments of the run that saved a checkpoint, as far as they say where parameters lie.
+// The arguments of the run that saved a checkpoint, as far as they say where parameters are.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct GluBlocks {
   int64_t dense = 0, experts = 0, shared = 0;
 };
 
-/// Of the run's own modules: a setting that those do not heed gives 0. unsupported when one is not
+/// For the run's own modules: a setting that those do not use gives 0. unsupported when one is not
 /// a number of rows.
 GluBlocks read_glu_blocks(const Value& args);
 
@@ -52,7 +52,7 @@ struct RunArguments {
   bool transformer_engine = true;  // what the modules are built of; false: Megatron-LM's own
   bool grouped_experts = false;
   bool decays_qk_norms = false;  // weight decay of norms of queries and keys
-  bool fp32_gradients = true;  // reduced in fp32, whatever the parameters' dtype
+  bool fp32_gradients = true;    // reduced in fp32, whatever the parameters' dtype
   /// An argument that builds other modules than those whose parameters are known in their order
   /// ("moe_single_grouped_weight"); empty: there is none. Matters to what is written flat.
   std::string other_modules;

@@ -76,7 +76,7 @@ class Parser {
     return to;
   }
 
-  // At `at`, which moves behind it; bounded, and 0 where there is none.
+  // At `at`, which moves past it; bounded, and 0 where there is none.
   static uint64_t number(const std::string& from, size_t& at) {
     uint64_t number = 0;
     for (; at < from.size() && is_digit(from[at]); ++at) {

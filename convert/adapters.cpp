@@ -19,7 +19,7 @@ namespace {
 using Parts = std::vector<std::string_view>;
 using NameSet = std::unordered_set<std::string_view>;  // of parts of the names of one catalog
 
-// Of a name; hostile ones must not cost the square of their length.
+// Parts of a name; hostile ones must not cost the square of their length.
 constexpr size_t kMostParts = 100;
 
 // Around a module's own tensors; what stands next to these inside the module is an adapter's.
@@ -100,7 +100,7 @@ std::optional<std::string> adapter_name(std::span<const std::string_view> rest) 
   return rest.empty() ? std::string() : std::string(rest.front());
 }
 
-// By the part of the name that begins `rest`, which stands behind the module's.
+// By the part of the name that begins `rest`, which stands after the module's.
 std::optional<AdapterTensor> by_spelling(std::span<const std::string_view> rest) {
   const std::string first = lower(rest.front());
   if (const Spelling* known = spelled(first, kAdapterSpellings)) {
@@ -122,7 +122,7 @@ std::optional<AdapterTensor> by_spelling(std::span<const std::string_view> rest)
                        std::move(*adapter)};
 }
 
-// Megatron Bridge's, behind "adapter": of the whole module, or of one of those fused in it.
+// Megatron Bridge's, after "adapter": of the whole module, or of one of those fused in it.
 std::optional<AdapterTensor> in_adapter(std::span<const std::string_view> rest,
                                         std::string_view& inner) {
   if (!rest.empty() && rest.front().starts_with("adapter_")) {

@@ -70,7 +70,8 @@ struct AdapterSummary {
   bool any() const { return tensors > 0 || wrapped > 0; }
 };
 
-/// Of the tensors of Role::model that `tensors` (of each entry of `catalog`) says are an adapter's.
+/// Among the tensors of Role::model that `tensors` (of each entry of `catalog`) says are an
+/// adapter's.
 AdapterSummary summarise(const Catalog& catalog, const std::vector<AdapterTensor>& tensors);
 
 /// Whether there is one, or its wrappers.

@@ -70,8 +70,8 @@ bool has_adapter_file(const Checkpoint& checkpoint) {
   return checkpoint.format == Format::hugging_face && adapter_base(files, checkpoint.path);
 }
 
-// Of a model next to whose weights an adapter's files stand.
-std::string settle_adapter_file(const std::string& path, bool base_only) {
+// For a model next to whose weights an adapter's files are.
+std::string resolve_adapter_file(const std::string& path, bool base_only) {
   if (base_only) return "--base-only: the folder's adapter (adapter_config.json) is left out";
   fail(ErrorKind::unsupported,
        "{}: holds a model and an adapter in files of its own (adapter_config.json), which "
@@ -145,7 +145,7 @@ bool is_adapter_file(const std::string& name) {
 }
 
 void refuse_base_only(const std::string& path) {
-  fail(ErrorKind::invalid, "{}: holds no adapter, so --base-only means nothing", path);
+  fail(ErrorKind::invalid, "{}: holds no adapter, so --base-only has no effect", path);
 }
 
 std::string left_out_text(const AdapterSummary& adapter) {
@@ -170,12 +170,12 @@ AdapterSummary take_adapter_out(Checkpoint& checkpoint) {
   return adapter;
 }
 
-std::string settle_adapter(Checkpoint& checkpoint, bool base_only, bool keeps_names) {
+std::string resolve_adapter(Checkpoint& checkpoint, bool base_only, bool keeps_names) {
   const bool has_file = has_adapter_file(checkpoint);
   if (has_file) refuse_adapter_folder(checkpoint);
   const Catalog& catalog = checkpoint.catalog;
   const AdapterSummary adapter = summarise(catalog, adapter_tensors(catalog));
-  if (!adapter.any() && has_file) return settle_adapter_file(checkpoint.path, base_only);
+  if (!adapter.any() && has_file) return resolve_adapter_file(checkpoint.path, base_only);
   if (!adapter.any()) {
     if (base_only) refuse_base_only(checkpoint.path);
     return {};

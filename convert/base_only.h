@@ -19,7 +19,7 @@ void refuse_adapter_folder(const Checkpoint& checkpoint);
 /// Refuses a checkpoint with an adapter inside, or alone.
 void check_no_adapter(const Checkpoint& checkpoint);
 
-/// invalid: --base-only means nothing for a checkpoint without an adapter.
+/// invalid: --base-only of a checkpoint without an adapter.
 [[noreturn]] void refuse_base_only(const std::string& path);
 
 /// Whether a file of a Hugging Face folder is an adapter's, in PEFT's names.
@@ -36,6 +36,6 @@ AdapterSummary take_adapter_out(Checkpoint& checkpoint);
 /// and returns the warning. Without `base_only` such a checkpoint is refused; but tensors that are
 /// copied under their names for a class that is not known here (`keeps_names`), which may have an
 /// adapter of its own, stay, and the warning says so. Empty: there is none.
-std::string settle_adapter(Checkpoint& checkpoint, bool base_only, bool keeps_names);
+std::string resolve_adapter(Checkpoint& checkpoint, bool base_only, bool keeps_names);
 
 }  // namespace ferry

@@ -26,7 +26,7 @@ constexpr std::string_view kWeightEnds[] = {
     ".safetensors", ".bin",  ".pt",        ".pth", ".ckpt",       ".h5",     ".msgpack",
     ".gguf",        ".onnx", ".onnx_data", ".npz", ".index.json", ".distcp", ".nemo"};
 
-// Of DeepSpeed and Accelerate.
+// What DeepSpeed and Accelerate write.
 bool is_training_state(std::string_view name) {
   return name == kTrainerState || name == "latest" || name == "zero_to_fp32.py" ||
          name == "zero_to_torch.py" ||

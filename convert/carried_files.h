@@ -1,4 +1,4 @@
-// What goes with a Hugging Face model besides its weights and config.json.
+// What goes with a Hugging Face model other than its weights and config.json.
 #pragma once
 
 #include <string>

@@ -21,8 +21,8 @@ json ids(const std::vector<int64_t>& ids) {
 }  // namespace
 
 // Source: Megatron-LM gpt_builders.py, which leaves both factors out when it makes the model.
-void tell_differences(const Family& family, const Architecture& a,
-                      std::vector<std::string>& warnings) {
+void report_differences(const Family& family, const Architecture& a,
+                        std::vector<std::string>& warnings) {
   constexpr double kFixedFactor = 8;
   const bool linear = a.rope_scaling == RopeScaling::linear;
   if (linear || (a.rope_scaling == RopeScaling::llama3 && a.rope_factor != kFixedFactor)) {
@@ -61,7 +61,7 @@ json config_json(const Family& family, const Architecture& a, DType dtype,
         "model, from layer {} on, unexpected and ignore them",
         fmt::join(family.expected_mtp_layers, " or "), a.layers));
   }
-  tell_differences(family, a, warnings);
+  report_differences(family, a, warnings);
   return config;
 }
 

@@ -1,6 +1,6 @@
 // config.json and generation_config.json <-> Architecture.
 //
-// Written so that transformers 5 and 4 both read them: dtype and torch_dtype, rope_theta beside
+// Written so that transformers 5 and 4 both read them: dtype and torch_dtype, rope_theta next to
 // rope_parameters and (where positions are scaled) rope_scaling.
 #pragma once
 
@@ -25,9 +25,9 @@ nlohmann::json members_json(const Family& family, const Architecture& architectu
 nlohmann::json config_json(const Family& family, const Architecture& architecture, DType dtype,
                            const SpecialTokens& tokens, std::vector<std::string>& warnings);
 
-/// Tells what the two sides compute otherwise, whatever the direction.
-void tell_differences(const Family& family, const Architecture& architecture,
-                      std::vector<std::string>& warnings);
+/// Reports what the two sides compute otherwise, whatever the direction.
+void report_differences(const Family& family, const Architecture& architecture,
+                        std::vector<std::string>& warnings);
 
 nlohmann::json generation_config_json(const SpecialTokens& tokens);
 
@@ -50,7 +50,7 @@ struct ReadConfig {
 /// the family does not read and that may change what the model computes. How weights are quantised
 /// is read and not judged. Members named in `ignored` are left out first, with a warning; invalid
 /// for one that is not there.
-ReadConfig read_config(const nlohmann::json& config, const std::optional<std::string>& wanted,
+ReadConfig read_config(const nlohmann::json& config, const std::optional<std::string>& requested,
                        const std::string& path, const std::vector<std::string>& ignored = {});
 
 }  // namespace ferry

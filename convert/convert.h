@@ -1,7 +1,7 @@
 // Megatron model checkpoints as Hugging Face folders.
 //
 // plan_export() turns a checkpoint's catalog and arguments into a plan for the weights and the
-// small files that stand beside them. It reads no tensor data: the plan is known to the last byte
+// small files that go with them. It reads no tensor data: the plan is known to the last byte
 // before a byte moves. Which tensor goes where is said by one table a family (convert/families/).
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace ferry {
 
-/// What a model is, as far as arguments and tensor names tell. Zero or empty: unknown or none.
+/// What a model is, as far as arguments and tensor names say. Zero or empty: unknown or none.
 struct ModelSummary {
   std::string family;                // "llama", "deepseek_v3", ...; empty: not recognised
   std::vector<std::string> reasons;  // not recognised: what does not fit, one sentence each
@@ -47,12 +47,12 @@ struct ExportOptions {
   std::optional<DType> dtype;  // of floating-point tensors; those kept in fp32 by design stay
   /// The weights of linear layers in blocks of fp8 with their scales, and config.json says so.
   bool quantise_fp8 = false;
-  /// Of a Hugging Face model: not held against its config.json.
+  /// For a Hugging Face model: not compared with its config.json.
   bool as_is = false;
   bool ignore_index = false;  // of one whose index and shards disagree: take the shards
   uint64_t max_shard_bytes = 5'000'000'000;
   std::string tokenizer_folder;  // tokenizer files to copy; empty: those of the checkpoint, if any
-  /// Of a Hugging Face model: the folder of config.json and of what goes with it; empty: its own.
+  /// For a Hugging Face model: the folder of config.json and of what goes with it; empty: its own.
   std::string config_folder;
   bool top_files_only = false;  // what the folders in that hold stays there
   /// A Hugging Face model whose tensors stand in for those that the checkpoint lacks (a vision

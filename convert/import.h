@@ -29,13 +29,13 @@ struct ImportOptions {
   /// size, as Megatron-LM pads its own.
   int64_t make_vocab_size_divisible_by = 128;
   bool drop_unknown = false;     // leave out tensors that the family has not; else they are refused
-  std::string config_folder;     // of config.json; empty: beside the weights
+  std::string config_folder;     // of config.json; empty: next to the weights
   bool ignore_index = false;     // where index and shards disagree: take the shards
   bool optimizer = false;        // the optimizer's state too, which the checkpoint must hold
   bool any_dtype = false;        // let layers of one tensor differ in type: to look, not to write
   bool top_files_only = false;   // of config.json's folder, what its folders hold stays there
   std::string tokenizer_folder;  // tokenizer files to copy; empty: those next to config.json
-  std::string tokenizer_model;   // the argument of that name: where those files will lie
+  std::string tokenizer_model;   // the argument of that name: where those files will be
 };
 
 struct Import {
@@ -43,8 +43,8 @@ struct Import {
   RunState state;
   std::vector<CopiedFile> tokenizer_files;  // and all others that go with the model
   bool has_tokenizer = false;               // a tokenizer's are among them
-  /// What the command line of Megatron-LM must say besides --use-checkpoint-args, which takes the
-  /// other arguments from the checkpoint: "--qk-layernorm".
+  /// What the command line of Megatron-LM must say in addition to --use-checkpoint-args, which
+  /// takes the other arguments from the checkpoint: "--qk-layernorm".
   std::vector<std::string> flags;
   int64_t parameters = 0;  // elements of all tensors, padding included
 };

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of transformers, of InternVL's own code, of DeepSeek-VL's, and of Omni models around theirs.
+// In transformers, InternVL's own code, DeepSeek-VL's, and in Omni models around theirs.
 constexpr const char* kParts[] = {"text_config", "llm_config", "language_config", "thinker_config"};
 constexpr const char* kOuter[] = {"bos_token_id", "eos_token_id", "pad_token_id",
                                   "quantization_config"};

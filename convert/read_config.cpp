@@ -10,6 +10,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
 #include "convert/config/expressible.h"
+#include "convert/config/layer_values.h"
 #include "convert/config/number_checks.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
@@ -23,7 +24,8 @@ namespace {
 
 using nlohmann::json;
 
-// What a config.json of any family means where it is silent; Family::defaults come first.
+// What a config.json means where it is silent, of the members that a family has; Family::defaults
+// come first.
 constexpr const char* kDefaults = R"({
   "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "initializer_range": 0.02,
   "attention_dropout": 0.0, "tie_word_embeddings": false})";
@@ -33,7 +35,7 @@ constexpr std::string_view kNotCompared[] = {
     "architectures", "model_type",   "dtype",           "torch_dtype",  "use_cache", "bos_token_id",
     "eos_token_id",  "pad_token_id", "rope_parameters", "rope_scaling", "rope_theta"};
 
-// Members that matter for further training alone: another value is told, not refused.
+// Members that matter for further training alone: another value is reported, not refused.
 constexpr std::string_view kTrainingOnly[] = {
     "initializer_range", "attention_dropout", "attn_pdrop",           "resid_pdrop",
     "embd_pdrop",        "residual_dropout",  "router_aux_loss_coef", "aux_loss_alpha"};
@@ -41,7 +43,11 @@ constexpr std::string_view kTrainingOnly[] = {
 // `config` with what its class adds where it is silent; `defaults`: of a class that is not the
 // family's own.
 json completed(const Family& family, std::string_view defaults, const json& config) {
-  json whole = json::parse(kDefaults);
+  json whole = json::object();
+  const json usual = json::parse(kDefaults);
+  for (const auto& [key, value] : usual.items()) {
+    if (family.has_member(key)) whole[key] = value;
+  }
   whole.update(json::parse(family.defaults));
   whole.update(json::parse(defaults));
   // A family's own scaling is for configurations that say nothing of any.
@@ -116,6 +122,31 @@ class Checker {
                                       key, one, another, two));
       }
     }
+  }
+
+  // A class that was given null would compute with that, or fail.
+  void check_nulls(const json& given) {
+    for (const ConfigRow& row : family_.config) {
+      for (const std::string& key : row.keys) {
+        if (has_name(kTrainingOnly, key) || !given.contains(key) || !given[key].is_null()) continue;
+        const bool is_nullable = std::ranges::any_of(family_.config, [&](const ConfigRow& each) {
+          return std::ranges::find(each.nullable, key) != each.nullable.end();
+        });
+        if (is_nullable || !odd_.insert(key).second) continue;
+        reasons.push_back(
+            fmt::format("{} is null, which {} does not take", key, family_.class_name));
+      }
+    }
+  }
+
+  // Classes that have no windows of their own, too: what transformers takes from its base classes
+  // (masks, caches) goes by this member.
+  void check_attention_types(const json& given) {
+    const auto types = given.find("layer_types");
+    if (types == given.end() || types->is_null() || *types == attention_types(a_)) return;
+    if (!odd_.insert("layer_types").second) return;
+    reasons.push_back(fmt::format("layer_types is {}, but the model's other members say {}",
+                                  shown(*types), shown(attention_types(a_))));
   }
 
   void check_rows(const json& config) {
@@ -230,12 +261,12 @@ Architecture read_architecture(const Family& family, const json& config) {
   return read(family, whole);
 }
 
-ReadConfig read_config(const json& given, const std::optional<std::string>& wanted,
+ReadConfig read_config(const json& given, const std::optional<std::string>& requested,
                        const std::string& path, const std::vector<std::string>& ignored) {
   ReadConfig result;
   json config = given;
   result.warnings = remove_members(ignored, path, config);
-  const FamilyChoice choice = choose_family(config, wanted, path);
+  const FamilyChoice choice = choose_family(config, requested, path);
   result.family = choice.family;
   result.quantisation = quantisation_of(&given);
   result.tokens = read_tokens(config);
@@ -246,11 +277,13 @@ ReadConfig read_config(const json& given, const std::optional<std::string>& want
   refuse(missing_sizes(*result.family, result.architecture, before), path);
   warn_of_code(config, *result.family, result.warnings);
   Checker checker(*result.family, result.architecture);
+  checker.check_nulls(config);
   checker.check_fields(config);
+  if (choice.how == FamilyChoice::How::its_own) checker.check_attention_types(config);
   checker.compare(whole, config);
   checker.check_rows(before);
   result.warnings.insert(result.warnings.end(), checker.warnings.begin(), checker.warnings.end());
-  tell_differences(*result.family, result.architecture, result.warnings);
+  report_differences(*result.family, result.architecture, result.warnings);
   std::vector<std::string> reasons = unsupported_reasons(*result.family, result.architecture);
   reasons.insert(reasons.begin(), checker.reasons.begin(), checker.reasons.end());
   check_unread(choice, result.architecture, config, before, reasons, result.warnings);

@@ -94,7 +94,7 @@ void recognise_arguments(const Checkpoint& checkpoint, ModelSummary& summary) {
   summarise(read.architecture, summary);
 }
 
-// The shape that the configuration of any model tells, in the words that most of them use; of a
+// The shape that the configuration of any model gives, in the words that most of them use; of a
 // model of several parts, that of its language model.
 void summarise_unknown(const nlohmann::json& config, ModelSummary& summary) {
   const nlohmann::json& text = language_config(config);
@@ -147,7 +147,7 @@ void recognise_config(const Checkpoint& checkpoint, ModelSummary& summary) {
   summarise(read_architecture(*family, config), summary);
 }
 
-// Of a config.json of an unknown family: " (GemmaForCausalLM, layers 18, hidden 2048)".
+// Describes a config.json of an unknown family: " (GemmaForCausalLM, layers 18, hidden 2048)".
 std::string what_config_says(const nlohmann::json& config) {
   ModelSummary summary;
   summarise_unknown(config, summary);
@@ -185,40 +185,41 @@ const Family& named_family(const std::string& name) {
 }
 
 const Family& choose_family(const Architecture& architecture,
-                            const std::optional<std::string>& wanted, const std::string& path) {
-  if (!wanted) {
+                            const std::optional<std::string>& requested, const std::string& path) {
+  if (!requested) {
     const auto [family, reasons] = nearest_family(architecture);
     if (reasons.empty()) return *family;
     fail(ErrorKind::mismatch,
          "{}: the model is of no family that can be written ({}); nearest is {}:{}", path,
          names_of_families(), family->name, lines(reasons));
   }
-  const Family& family = named_family(*wanted);
+  const Family& family = named_family(*requested);
   const std::vector<std::string> reasons = unsupported_reasons(family, architecture);
   if (reasons.empty()) return family;
-  fail(ErrorKind::mismatch, "{}: the model is not of family {}:{}", path, *wanted, lines(reasons));
+  fail(ErrorKind::mismatch, "{}: the model is not of family {}:{}", path, *requested,
+       lines(reasons));
 }
 
-FamilyChoice choose_family(const nlohmann::json& config, const std::optional<std::string>& wanted,
-                           const std::string& path) {
+FamilyChoice choose_family(const nlohmann::json& config,
+                           const std::optional<std::string>& requested, const std::string& path) {
   using How = FamilyChoice::How;
   const std::string given = text_of(config, "model_type", "");
   const std::string type =
       given.empty() ? std::string(type_of_class(class_name_of(config))) : given;
   const Family* family = find_family(type);
-  if (family != nullptr && (!wanted || *wanted == type)) return {family, How::its_own};
+  if (family != nullptr && (!requested || *requested == type)) return {family, How::its_own};
   if (family != nullptr) {
-    fail(ErrorKind::unsupported, "{}: model_type is '{}', not '{}'", path, type, *wanted);
+    fail(ErrorKind::unsupported, "{}: model_type is '{}', not '{}'", path, type, *requested);
   }
   const SameType* same = same_type(type);
-  if (wanted && same != nullptr && *wanted == same->family) {
-    return {&named_family(*wanted), How::same, same->defaults};
+  if (requested && same != nullptr && *requested == same->family) {
+    return {&named_family(*requested), How::same, same->defaults};
   }
-  if (wanted && same == nullptr && !computes_otherwise(type)) {
+  if (requested && same == nullptr && !computes_otherwise(type)) {
     // A window that the file does not mention is the family's class's own.
-    return {&named_family(*wanted), How::forced, R"({"sliding_window": null})"};
+    return {&named_family(*requested), How::forced, R"({"sliding_window": null})"};
   }
-  if (wanted) named_family(*wanted);
+  if (requested) named_family(*requested);
   const std::string found =
       given.empty() ? "model_type is missing" + what_config_says(config) +
                           (type.empty() ? "" : fmt::format("; its class is that of '{}'", type))

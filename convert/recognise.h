@@ -12,10 +12,10 @@
 
 namespace ferry {
 
-/// The family named `wanted`, or the first that has no objections to the model. invalid for an
-/// unknown name; mismatch with all objections (of the wanted or the nearest family) otherwise.
+/// The family named `requested`, or the first that can express the model. invalid for an
+/// unknown name; mismatch with all reasons (of the requested or the nearest family) otherwise.
 const Family& choose_family(const Architecture& architecture,
-                            const std::optional<std::string>& wanted, const std::string& path);
+                            const std::optional<std::string>& requested, const std::string& path);
 
 /// The family that a config.json is read as.
 struct FamilyChoice {
@@ -29,10 +29,10 @@ struct FamilyChoice {
   std::string_view defaults = "{}";  // of the type's class, over the family's
 };
 
-/// `wanted`, if any, is the user's word. unsupported for a type that no family is known to compute
-/// as; what it suggests is right, or for the user to judge.
-FamilyChoice choose_family(const nlohmann::json& config, const std::optional<std::string>& wanted,
-                           const std::string& path);
+/// `requested`, if any, is the user's word. unsupported for a type that no family is known to
+/// compute as; what it suggests is right, or for the user to judge.
+FamilyChoice choose_family(const nlohmann::json& config,
+                           const std::optional<std::string>& requested, const std::string& path);
 
 /// The family of that name; invalid, with the nearest ones, when there is none.
 const Family& named_family(const std::string& name);

@@ -46,7 +46,7 @@ class Finder {
     }
     read_special_tokens();
     read_vocabulary();
-    for (const auto& [which, text] : special_) settle(which, text);
+    for (const auto& [which, text] : special_) find_id(which, text);
     return std::move(result_);
   }
 
@@ -103,7 +103,7 @@ class Finder {
           fmt::format("{} is not valid JSON; it is copied as it is", found->from));
       return false;
     }
-    result_.tells_special |=
+    result_.names_special |=
         name == kGenerationConfig || name == kTokenizerConfig || name == "special_tokens_map.json";
     return true;
   }
@@ -116,12 +116,12 @@ class Finder {
     grow(id);
     name_token(content, id);
   }
-  // Of tokens that are asked for alone: a vocabulary is long.
+  // Only of tokens that are asked for: a vocabulary is long.
   void name_token(const std::string& content, int64_t id) {
-    const bool wanted = std::any_of(special_.begin(), special_.end(),
-                                    [&](const auto& each) { return each.second == content; });
+    const bool requested = std::any_of(special_.begin(), special_.end(),
+                                       [&](const auto& each) { return each.second == content; });
     const bool is_id = id >= 0 && id < kMaxTokenId;
-    if (wanted && is_id) ids_.emplace(content, id);
+    if (requested && is_id) ids_.emplace(content, id);
   }
 
   // model.vocab is {token: id} or, of Unigram models, [[token, score], ...].
@@ -145,7 +145,7 @@ class Finder {
   }
 
   // What generation_config.json says goes before what a tokenizer is called to do.
-  void settle(const std::string& which, const std::string& text) {
+  void find_id(const std::string& which, const std::string& text) {
     const SpecialTokens& special = result_.special;
     const bool is_open = (which == "bos_token" && !special.bos) ||
                          (which == "pad_token" && !special.pad) ||
@@ -153,7 +153,7 @@ class Finder {
     if (!is_open) return;
     if (const auto id = ids_.find(text); id != ids_.end()) return add_id(which + "_id", id->second);
     result_.warnings.push_back(
-        fmt::format("the tokenizer's {} is '{}', whose id its files do not tell", which, text));
+        fmt::format("the tokenizer's {} is '{}', whose id its files do not give", which, text));
   }
 
   const FileSystem& files_;
@@ -171,7 +171,7 @@ std::string parent(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Of images, sounds and the like.
+// Files about images, sounds and the like.
 bool is_processor_file(std::string_view name) {
   return name.ends_with("processor_config.json") ||
          (name.ends_with(".py") && name.find("process") != std::string_view::npos);
@@ -198,9 +198,9 @@ void exchange_tokenizer(const FileSystem& files, const std::string& folder,
     const bool is_new = std::none_of(found.begin(), found.end(), [&](const CopiedFile& other) {
       return other.name == file.name;
     });
-    const bool is_wanted = is_tokenizer_file(file.name) || file.name == kGenerationConfig ||
+    const bool is_chosen = is_tokenizer_file(file.name) || file.name == kGenerationConfig ||
                            is_processor_file(file.name);
-    if (is_new && is_wanted) found.push_back(std::move(file));
+    if (is_new && is_chosen) found.push_back(std::move(file));
   }
 }
 
@@ -237,16 +237,18 @@ void complete_tokens(SpecialTokens& tokens, const Tokenizer& tokenizer,
   if (!tokens.bos) tokens.bos = tokenizer.special.bos;
   if (!tokens.pad) tokens.pad = tokenizer.special.pad;
   if (tokens.eos.empty()) tokens.eos = tokenizer.special.eos;
-  // Where files tell of special tokens, a model may well have none to begin or pad with.
+  // Where files name special tokens, a model may well have none to begin or pad with.
   std::vector<std::string_view> unknown;
   if (tokens.eos.empty()) unknown.push_back("eos_token_id");
-  if (!tokens.bos && !tokenizer.tells_special) unknown.push_back("bos_token_id");
-  if (!tokens.pad && !tokenizer.tells_special) unknown.push_back("pad_token_id");
+  if (!tokens.bos && !tokenizer.names_special) unknown.push_back("bos_token_id");
+  if (!tokens.pad && !tokenizer.names_special) unknown.push_back("pad_token_id");
   if (unknown.empty()) return;
   warnings.push_back(fmt::format(
-      "{} stay{} unknown: neither the model's own configuration nor generation_config.json or "
-      "tokenizer_config.json beside a tokenizer tells",
-      fmt::join(unknown, ", "), unknown.size() == 1 ? "s" : ""));
+      "{} not set: neither the model's own configuration nor generation_config.json or the "
+      "tokenizer's tokenizer_config.json has {}",
+      unknown.size() == 1 ? fmt::format("{} is", unknown.front())
+                          : fmt::format("{} are", fmt::join(unknown, ", ")),
+      unknown.size() == 1 ? "it" : "them"));
 }
 
 CarriedFiles files_of_model(const FileSystem& files, const std::string& folder,

@@ -52,14 +52,14 @@ int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t p
   const bool own_size = args.get("tokenizer_type").string() == "HuggingFaceTokenizer";
   const int64_t from_tokenizer = tokenizer.vocab.value_or(0);
   int64_t size = from_args;
-  // A run with this tokenizer does not look at the argument. Where there is room for what it says,
+  // A run with this tokenizer ignores the argument. Where there is room for what it says,
   // a conversion said it: models have more rows than their tokenizers have tokens.
   const bool stale = own_size && (from_args < from_tokenizer || from_args > padded_rows);
   if (from_tokenizer > 0 && (stale || from_args == 0)) size = from_tokenizer;
   if (size == 0 || size > padded_rows) {
     warnings.push_back(
         size == 0 ? fmt::format("the true size of the vocabulary is unknown (neither arguments nor "
-                                "tokenizer files tell): all {} rows are kept, padding included; "
+                                "tokenizer files say): all {} rows are kept, padding included; "
                                 "--vocab-size N cuts them",
                                 padded_rows)
                   : fmt::format(

@@ -137,7 +137,7 @@ class Reader {
     if (std::ranges::count(a_.unrotated_layers, true) == 0) a_.unrotated_layers.clear();
   }
 
-  // Latent attention scales by YaRN unless told otherwise; a factor of 1 makes that plain RoPE.
+  // Latent attention scales by YaRN by default; a factor of 1 makes that plain RoPE.
   void read_latent_positions() {
     const double factor = get("rotary_scaling_factor").real().value_or(40);
     if (factor == 1) return;
@@ -208,8 +208,8 @@ class Reader {
     // The fused bias and GELU kernel computes the tanh form; without biases it is never used.
     const bool fused = a_.linear_bias && is("bias_gelu_fusion", true);
     // Megatron Core ignores openai_gelu, the models before it and NeMo do not.
-    const bool heeded = is("use_legacy_models", true) || args_.text().starts_with("nemo");
-    const bool openai = heeded && is("openai_gelu", true);
+    const bool is_used = is("use_legacy_models", true) || args_.text().starts_with("nemo");
+    const bool openai = is_used && is("openai_gelu", true);
     return fused || openai ? Activation::gelu_tanh : Activation::gelu;
   }
 

@@ -26,7 +26,7 @@ ReadArguments read_arguments(const Value& args, const std::string& path);
 
 struct WrittenArguments {
   std::vector<std::string> problems;  // change what the model computes; Megatron has no words
-  /// What the command line must say besides --use-checkpoint-args, which leaves it out:
+  /// What the command line must say in addition to --use-checkpoint-args, which leaves it out:
   /// "--qk-layernorm", "--norm-epsilon 1e-06".
   std::vector<std::string> flags;
 };

@@ -20,8 +20,8 @@ struct KnownModel {
 
   /// Names of all tensors, as transformers saves them.
   std::unordered_set<std::string> names() const;
-  /// Of a tied model whose embedding is stored as the output layer alone (safetensors' save_model()
-  /// keeps one name of the two): gives it the embedding's name. Whether there was one.
+  /// For a tied model whose embedding is stored as the output layer alone (safetensors'
+  /// save_model() keeps one name of the two): gives it the embedding's name. Whether there was one.
   bool name_embedding(Catalog& catalog) const;
   /// What differs between them and those of `catalog`, which Format::hugging_face opened. Buffers,
   /// constants and copies may be there or not; the output layer may be missing where the model is
@@ -32,7 +32,8 @@ struct KnownModel {
 /// The model of the config.json of `folder`; nothing where it is of no family, or says what the
 /// family's rules do not hold for.
 std::optional<KnownModel> known_model(const nlohmann::json& config, const std::string& folder);
-/// Of the config.json in the checkpoint's folder; nothing, too, where there is none to be read.
+/// The model of the config.json in the checkpoint's folder; nothing, too, where there is none to be
+/// read.
 std::optional<KnownModel> known_model(const Checkpoint& checkpoint);
 
 }  // namespace ferry

@@ -50,7 +50,7 @@ bool has_parts(const nlohmann::json* config) {
          });
 }
 
-// Of a model whose names are not known here.
+// For a model whose names are not known here.
 void unwrap_unknown(std::vector<std::string>& names, const nlohmann::json* config) {
   const std::string prefix = guess_container(names);
   bool repeated = false;

@@ -129,7 +129,7 @@ class Comparison {
     if (has_head_ && rows > 0 && is_untied()) compare_head(*found, rows);
   }
 
-  // Of a model of several parts, the outermost configuration decides.
+  // In a model of several parts, the outermost configuration decides.
   bool is_untied() const {
     const auto tied = whole_config_.find("tie_word_embeddings");
     return tied != whole_config_.end() && *tied == false;

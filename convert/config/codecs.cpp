@@ -7,6 +7,7 @@
 
 #include "ckpt/base/checked.h"
 #include "convert/config/activation_names.h"
+#include "convert/config/layer_values.h"
 #include "convert/config_value.h"
 
 namespace ferry::codec {
@@ -34,30 +35,28 @@ ConfigNumber size_number(std::string_view key, int64_t A::*member) {
 
 json or_null(int64_t value) { return value > 0 ? json(value) : json(); }
 
-// "full_attention" and "sliding_attention" of each layer.
-json window_types(const A& a) {
-  json types = json::array();
-  for (int64_t layer = 0; layer < a.layers; ++layer) {
-    types.push_back(a.has_window(layer) ? "sliding_attention" : "full_attention");
-  }
-  return types;
-}
-
-// A list of one value a layer.
-bool is_of_layers(const json& list, const A& a) {
-  return list.is_array() && static_cast<int64_t>(list.size()) == a.layers;
-}
-
-// The same, of whole numbers: true and false are none, and compare equal to no number.
+// A value for each layer that is a whole number: true and false are none, and compare equal to no
+// number.
 bool is_numbers_of_layers(const json& list, const A& a) {
   return is_of_layers(list, a) &&
          std::ranges::all_of(list, [](const json& value) { return value.is_number_integer(); });
 }
 
-void check_rotated_part(const json&, const A& a, std::vector<std::string>& reasons) {
+void check_rotated_part(const json& config, const A& a, std::vector<std::string>& reasons) {
+  const json scaling = rope_scaling_of(config);
+  const auto part = scaling.find("partial_rotary_factor");
+  if (part != scaling.end() && part->is_null()) {
+    reasons.push_back("partial_rotary_factor in the parameters of positions is null, not a number");
+  }
   if (a.rotary_fraction >= 0 && a.rotary_fraction <= 1) return;
   reasons.push_back(
       fmt::format("partial_rotary_factor is {}, not a number from 0 to 1", a.rotary_fraction));
+}
+
+// Empty where it holds for no layer.
+std::vector<bool> or_none(std::vector<bool> layers) {
+  if (std::ranges::count(layers, true) == 0) layers.clear();
+  return layers;
 }
 
 }  // namespace
@@ -90,9 +89,15 @@ ConfigRow plain(std::string_view key, bool A::*member) {
       .write = [=](const A& a, json& config) { config[name] = a.*member; }};
 }
 
+ConfigRow or_null(ConfigRow row) {
+  row.nullable = row.keys;
+  return row;
+}
+
 ConfigRow null_at_zero(std::string_view key, int64_t A::*member) {
   const std::string name(key);
   return {.keys = {name},
+          .nullable = {name},
           .numbers = {{.key = name, .least = 1}},
           .read = [=](json& config, A& a) { a.*member = integer_of(config, name.c_str(), 0); },
           .write = [=](const A& a, json& config) { config[name] = or_null(a.*member); }};
@@ -144,26 +149,21 @@ ConfigRow partial_rotary() {
 ConfigRow no_rope_layers() {
   const std::string list = "no_rope_layers", interval = "no_rope_layer_interval";
   const auto rotated = [](const A& a) {
-    json layers = json::array();
-    for (int64_t layer = 0; layer < a.layers; ++layer) {
-      layers.push_back(a.is_rotated(layer) ? 1 : 0);
-    }
-    return layers;
+    return json(layer_values(a, [&](int64_t layer) { return a.is_rotated(layer) ? 1 : 0; }));
   };
   return {.keys = {list, interval},
+          .nullable = {list},
           .numbers = {{.key = interval, .least = 1}},
           .read =
               [=](json& config, A& a) {
                 const json layers = config.value(list, json());
+                const bool is_listed = is_numbers_of_layers(layers, a);
                 const int64_t every = std::max<int64_t>(1, integer_of(config, interval.c_str(), 1));
-                a.unrotated_layers.clear();
-                for (int64_t layer = 0; layer < a.layers; ++layer) {
-                  a.unrotated_layers.push_back(is_numbers_of_layers(layers, a)
-                                                   ? layers[static_cast<size_t>(layer)] == 0
-                                                   : (layer + 1) % every == 0);
-                }
-                if (std::ranges::count(a.unrotated_layers, true) == 0) a.unrotated_layers.clear();
-                if (layers.is_null() || is_numbers_of_layers(layers, a)) config[list] = rotated(a);
+                a.unrotated_layers = or_none(layer_values(a, [&](int64_t layer) {
+                  return is_listed ? layers[static_cast<size_t>(layer)] == 0
+                                   : (layer + 1) % every == 0;
+                }));
+                if (layers.is_null() || is_listed) config[list] = rotated(a);
                 config.erase(interval);
               },
           .write = [=](const A& a, json& config) { config[list] = rotated(a); }};
@@ -171,6 +171,7 @@ ConfigRow no_rope_layers() {
 
 ConfigRow unusual_head_dim() {
   return {.keys = {"head_dim"},
+          .nullable = {"head_dim"},
           .numbers = {{.key = "head_dim", .least = 1, .most = kMaxHeads}},
           .read =
               [](json& config, A& a) {
@@ -194,6 +195,7 @@ ConfigRow qkv_bias(std::string_view key) {
 
 ConfigRow heads_for_groups() {
   return {.keys = {"num_key_value_heads"},
+          .nullable = {"num_key_value_heads"},
           .write = [](const A& a, json& config) { config["num_key_value_heads"] = a.heads; }};
 }
 
@@ -208,6 +210,7 @@ ConfigRow layer_windows() {
   };
   constexpr std::string_view kUsed = "use_sliding_window";
   return {.keys = {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"},
+          .nullable = {"sliding_window", "layer_types"},
           .numbers = {{.key = "sliding_window", .least = 1, .with = kUsed},
                       {.key = "max_window_layers", .with = kUsed}},
           .read =
@@ -218,15 +221,13 @@ ConfigRow layer_windows() {
                 if (a.window > 0) {
                   const int64_t first = integer_of(config, "max_window_layers", 0);
                   const json types = config.value("layer_types", json());
-                  for (int64_t layer = 0; layer < a.layers; ++layer) {
-                    a.windowed_layers.push_back(is_of_layers(types, a)
-                                                    ? types[static_cast<size_t>(layer)] ==
-                                                          "sliding_attention"
-                                                    : layer >= first);
-                  }
-                  const auto windowed = std::ranges::count(a.windowed_layers, true);
-                  if (windowed == 0) a.window = 0;
-                  if (windowed == 0 || windowed == a.layers) a.windowed_layers.clear();
+                  const bool is_listed = is_of_layers(types, a);
+                  a.windowed_layers = or_none(layer_values(a, [&](int64_t layer) {
+                    return is_listed ? types[static_cast<size_t>(layer)] == "sliding_attention"
+                                     : layer >= first;
+                  }));
+                  if (a.windowed_layers.empty()) a.window = 0;
+                  if (std::ranges::count(a.windowed_layers, false) == 0) a.windowed_layers.clear();
                 }
                 // What is said of windows that no layer has does not matter.
                 config.erase("max_window_layers");
@@ -240,7 +241,7 @@ ConfigRow layer_windows() {
                 config["use_sliding_window"] = a.window > 0;
                 config["sliding_window"] = or_null(a.window);
                 config["max_window_layers"] = first_windowed(a);
-                if (a.window > 0) config["layer_types"] = window_types(a);
+                if (a.window > 0) config["layer_types"] = attention_types(a);
               }};
 }
 

@@ -21,7 +21,10 @@ ConfigRow plain(std::string_view key, bool Architecture::*member);
 ConfigRow experts(std::string_view key);
 ConfigRow shared_expert(std::string_view key);
 
-/// The same where 0 is written as null.
+/// A row whose members may be null, which the class takes as if they were missing.
+ConfigRow or_null(ConfigRow row);
+
+/// A size where 0 is written as null.
 ConfigRow null_at_zero(std::string_view key, int64_t Architecture::*member);
 /// A factor; 0, which stands for none, is written as 1.
 ConfigRow one_at_zero(std::string_view key, double Architecture::*member);
@@ -33,8 +36,8 @@ ConfigRow constant(std::string_view key, nlohmann::json value);
 ConfigRow of_mixtures(std::string_view key, nlohmann::json value);
 
 /// What the class always is, whatever its config.json says.
-template <typename T>
-ConfigRow implied(T Architecture::*member, T value) {
+template <typename Block, typename T>
+ConfigRow implied(T Block::*member, T value) {
   return {.read = [=](nlohmann::json&, Architecture& a) { a.*member = value; }};
 }
 
@@ -78,6 +81,8 @@ ConfigRow first_dense_layers(std::string_view experts_key);
 ConfigRow shared_expert_count();
 /// n_group and topk_group: of how many groups of experts a token may use how many.
 ConfigRow router_groups();
+/// topk_method, after those: "greedy" is without groups, "group_limited_greedy" with them.
+ConfigRow router_method();
 /// Whether the scores of the chosen experts are renormalised, where they are a softmax's.
 ConfigRow renormalises(std::string_view key);
 /// A sigmoid router renormalises the scores of the chosen experts, unless there is one.

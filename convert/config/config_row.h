@@ -24,12 +24,13 @@ struct ConfigNumber {
   std::string_view with = {};  // has a meaning only where this member is true
 };
 
-/// Whether the file has a parameter of a layer, which a rule of the family names as `megatron` (with
-/// its {layer} or {mtp}).
+/// Whether the file has a parameter of a layer, which a rule of the family names as `megatron`
+/// (with its {layer} or {mtp}).
 using HasParameter = std::function<bool(std::string_view megatron, int64_t layer)>;
 
 struct ConfigRow {
-  std::vector<std::string> keys = {};  // the members that it reads or writes
+  std::vector<std::string> keys = {};      // the members that it reads or writes
+  std::vector<std::string> nullable = {};  // those of them that may be null
   std::vector<ConfigNumber> numbers = {};
   int64_t Architecture::*size = nullptr;  // what the member is, where it is a size,
   bool Architecture::*flag = nullptr;     // or true or false

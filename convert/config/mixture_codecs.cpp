@@ -6,6 +6,7 @@
 
 #include "ckpt/base/checked.h"
 #include "convert/config/codecs.h"
+#include "convert/config/layer_values.h"
 #include "convert/config_value.h"
 
 namespace ferry::codec {
@@ -19,6 +20,11 @@ constexpr std::string_view kSharedExpert = "a shared expert (moe_shared_expert_i
 
 std::string always_has(std::string_view feature, std::string_view family) {
   return fmt::format("the model lacks {}, {} always has that", feature, family);
+}
+
+// What a mixture's router does says nothing about a model of dense layers alone.
+void leave_out_of_dense(const A& a, const std::string& key, json& config) {
+  if (a.experts == 0) config.erase(key);
 }
 
 void require_shared_expert(const A& a, std::string_view family, std::vector<std::string>& reasons) {
@@ -39,9 +45,12 @@ void check_groups(const json& config, const A& a, std::vector<std::string>& reas
 
 ConfigRow of_mixtures(std::string_view key, json value) {
   const std::string name(key);
-  return {.keys = {name}, .write = [=](const A& a, json& config) {
-            if (a.experts > 0) config[name] = value;
-          }};
+  return {.keys = {name},
+          .read = [=](json& config, A& a) { leave_out_of_dense(a, name, config); },
+          .write =
+              [=](const A& a, json& config) {
+                if (a.experts > 0) config[name] = value;
+              }};
 }
 
 ConfigRow experts(std::string_view key) {
@@ -66,6 +75,7 @@ ConfigRow one_at_zero(std::string_view key, double A::*member) {
               [=](json& config, A& a) {
                 const double factor = number_of(config, name.c_str(), 1);
                 a.*member = factor == 1 ? 0 : factor;
+                leave_out_of_dense(a, name, config);
               },
           .write =
               [=](const A& a, json& config) {
@@ -83,16 +93,20 @@ ConfigRow sparse_steps() {
     config["mlp_only_layers"] = std::move(dense);
   };
   return {.keys = {"decoder_sparse_step", "mlp_only_layers"},
+          .nullable = {"mlp_only_layers"},
           .numbers = {{.key = "decoder_sparse_step", .least = 1}},
           .read =
               [=](json& config, A& a) {
                 const int64_t every =
                     std::max<int64_t>(1, integer_of(config, "decoder_sparse_step", 1));
-                const json dense = config.value("mlp_only_layers", json::array());
+                json dense = config.value("mlp_only_layers", json());
+                if (dense.is_null()) dense = json::array();
                 std::set<int64_t> listed;
                 for (const json& layer : dense) listed.insert(integer_of(layer, -1));
-                for (int64_t layer = 0; a.experts > 0 && layer < a.layers; ++layer) {
-                  a.moe_layers.push_back((layer + 1) % every == 0 && !listed.contains(layer));
+                if (a.experts > 0) {
+                  a.moe_layers = layer_values(a, [&](int64_t layer) {
+                    return (layer + 1) % every == 0 && !listed.contains(layer);
+                  });
                 }
                 if (dense.is_array()) write(a, config);  // else it is compared as it is
               },
@@ -111,8 +125,8 @@ ConfigRow first_dense_layers(std::string_view experts_key) {
                   config[experts] = 0;
                   config["first_k_dense_replace"] = a.layers;
                 }
-                for (int64_t layer = 0; a.experts > 0 && layer < a.layers; ++layer) {
-                  a.moe_layers.push_back(layer >= dense);
+                if (a.experts > 0) {
+                  a.moe_layers = layer_values(a, [&](int64_t layer) { return layer >= dense; });
                 }
               },
           .write =
@@ -144,16 +158,16 @@ ConfigRow shared_expert_count() {
 
 ConfigRow router_groups() {
   return {.keys = {"n_group", "topk_group"},
-          .numbers = {{.key = "n_group", .most = kMaxExperts},
-                      {.key = "topk_group", .most = kMaxExperts}},
+          .numbers = {{.key = "n_group", .least = 1, .most = kMaxExperts},
+                      {.key = "topk_group", .least = 1, .most = kMaxExperts}},
           .read =
               [](json& config, A& a) {
+                leave_out_of_dense(a, "n_group", config);
+                leave_out_of_dense(a, "topk_group", config);
                 if (a.experts == 0) return;
                 const int64_t groups = integer_of(config, "n_group", 1);
                 const int64_t chosen = integer_of(config, "topk_group", 1);
-                const bool limited = groups > 1 && chosen > 0 && chosen < groups &&
-                                     text_of(config, "topk_method", "group_limited") != "greedy";
-                if (limited) {
+                if (groups > 1 && chosen > 0 && chosen < groups) {
                   a.router_groups = groups;
                   a.router_groups_per_token = chosen;
                 } else {
@@ -178,6 +192,35 @@ ConfigRow router_groups() {
               }};
 }
 
+// Which groups a token may use follows from the other numbers, which "greedy" does not need.
+ConfigRow router_method() {
+  constexpr std::string_view kGreedy = "greedy", kLimited = "group_limited_greedy";
+  const auto write = [=](const A& a, json& config) {
+    config["topk_method"] = a.limits_groups() ? kLimited : kGreedy;
+  };
+  return {.keys = {"topk_method"},
+          .nullable = {"n_group", "topk_group"},
+          .read =
+              [=](json& config, A& a) {
+                const std::string method = text_of(config, "topk_method", "");
+                if (method == kGreedy) {
+                  a.router_groups = a.router_groups_per_token = 0;
+                  if (a.experts > 0) config["n_group"] = config["topk_group"] = 1;
+                }
+                if (method == kGreedy || method == kLimited) write(a, config);
+              },
+          .write = write,
+          .check =
+              [=](const json& config, const A& a, std::vector<std::string>& reasons) {
+                if (a.experts == 0 || text_of(config, "topk_method", "") != kLimited) return;
+                for (const char* key : {"n_group", "topk_group"}) {
+                  if (!config.value(key, json()).is_null()) continue;
+                  reasons.push_back(
+                      fmt::format("{} is missing; topk_method {} needs it", key, kLimited));
+                }
+              }};
+}
+
 ConfigRow renormalises(std::string_view key) {
   const std::string name(key);
   return {.keys = {name},
@@ -188,9 +231,12 @@ ConfigRow renormalises(std::string_view key) {
 
 ConfigRow renormalises_chosen(std::string_view key) {
   const std::string name(key);
-  return {.keys = {name}, .write = [=](const A& a, json& config) {
-            if (a.experts > 0) config[name] = a.experts_per_token > 1;
-          }};
+  return {.keys = {name},
+          .read = [=](json& config, A& a) { leave_out_of_dense(a, name, config); },
+          .write =
+              [=](const A& a, json& config) {
+                if (a.experts > 0) config[name] = a.experts_per_token > 1;
+              }};
 }
 
 ConfigRow router_bias() {
@@ -207,7 +253,7 @@ ConfigRow router_bias() {
 }
 
 ConfigRow mtp_layers(std::string_view key) {
-  ConfigRow row = plain(key, &A::mtp_layers);
+  ConfigRow row = or_null(plain(key, &A::mtp_layers));
   row.read_tensors = [](const HasParameter& has, A& a) {
     if (!has("mtp.layers.{mtp}.eh_proj.weight", a.layers)) a.mtp_layers = 0;
   };

@@ -105,6 +105,35 @@ void check_yarn(const json& scaling, const A& a, std::vector<std::string>& reaso
   }
 }
 
+// What transformers computes with must be there.
+void check_members(const json& config, const json& scaling, const std::string& type,
+                   std::vector<std::string>& reasons) {
+  std::vector<const char*> needed;
+  if (type == "linear" || type == "yarn") needed = {"factor"};
+  if (type == "llama3") needed = {"factor", "low_freq_factor", "high_freq_factor"};
+  const json& theta = scaling.contains("rope_theta") ? scaling : config;
+  if (theta.contains("rope_theta") && theta["rope_theta"].is_null()) {
+    reasons.push_back("rope_theta is null, not a number");
+  }
+  for (const char* key : {"rope_type", "type"}) {
+    if (!scaling.contains(key) || scaling[key].is_string()) continue;
+    reasons.push_back(fmt::format("{} is {}, not a name", key, shown(scaling[key])));
+  }
+  for (const char* key : needed) {
+    if (scaling.value(key, json()).is_null()) {
+      reasons.push_back(fmt::format("the scaling of positions ({}) has no {}", type, key));
+    }
+  }
+}
+
+// A part of odd size is rounded up, for which a whole head has no room.
+void require_even_heads(const A& a, std::string_view, std::vector<std::string>& reasons) {
+  const int64_t head = a.mla ? a.qk_rope_dim : a.head_dim;
+  const int64_t rotated = a.mla ? a.qk_rope_dim : a.rotary_part();
+  if (head % 2 == 0 || rotated < head) return;
+  reasons.push_back(fmt::format("rotary positions need an even number of elements, not {}", head));
+}
+
 void check_rope(const json& config, const A& a, std::vector<std::string>& reasons) {
   const json scaling = rope_scaling_of(config);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
@@ -123,9 +152,10 @@ void check_rope(const json& config, const A& a, std::vector<std::string>& reason
   const double rotated =
       number_of(scaling, "partial_rotary_factor", number_of(config, "partial_rotary_factor", 1));
   if (rotated != a.rotary_fraction) {
-    reasons.push_back(
-        fmt::format("partial_rotary_factor is {}, here all of a head is rotated", rotated));
+    reasons.push_back(fmt::format(
+        "partial_rotary_factor is {}, but this model type rotates whole heads", rotated));
   }
+  check_members(config, scaling, type, reasons);
   if (a.rope_scaling == RopeScaling::yarn) check_yarn(scaling, a, reasons);
 }
 
@@ -150,10 +180,13 @@ void check_rope_numbers(const json& config, std::vector<std::string>& reasons) {
 ConfigRow codec::rope() {
   return {
       .keys = {"rope_theta", "rope_parameters", "rope_scaling", kOriginal, "partial_rotary_factor"},
+      .nullable = {"rope_theta", "rope_parameters", "rope_scaling", kOriginal,
+                   "partial_rotary_factor"},
       .read = read_rope,
       .write = write_rope,
       .check_numbers = check_rope_numbers,
-      .check = check_rope};
+      .check = check_rope,
+      .unsupported = require_even_heads};
 }
 
 }  // namespace ferry

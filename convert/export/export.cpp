@@ -1,4 +1,4 @@
-// plan_export: from a checkpoint to a plan and the small files beside it.
+// plan_export: from a checkpoint to a plan and the small files that go with it.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

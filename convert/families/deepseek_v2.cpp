@@ -4,20 +4,6 @@
 #include "convert/families/shared.h"
 
 namespace ferry {
-namespace {
-
-// Which groups a token may use follows from the other numbers.
-ConfigRow topk_method() {
-  const auto write = [](const Architecture& a, nlohmann::json& config) {
-    config["topk_method"] = a.limits_groups() ? "group_limited_greedy" : "greedy";
-  };
-  return {.keys = {"topk_method"},
-          .read = [=](nlohmann::json& config, Architecture& a) { write(a, config); },
-          .write = write};
-}
-
-}  // namespace
-
 Family deepseek_v2_family() {
   using A = Architecture;
   return {
@@ -25,15 +11,16 @@ Family deepseek_v2_family() {
       .class_name = "DeepseekV2ForCausalLM",
       .rules = shared::join({shared::embedding(), shared::latent_attention(), shared::dense_mlp(),
                              shared::experts(), shared::shared_experts(), shared::head()}),
-      .config = shared::join(
-          {shared::llama_config(),
-           shared::latent_config(),
-           shared::mixture_config(),
-           {codec::constant("mlp_bias", false), codec::constant("moe_layer_freq", 1),
-            codec::constant("scoring_func", "softmax"),
-            codec::implied(&A::router_pre_softmax, true), codec::constant("norm_topk_prob", false),
-            codec::plain("aux_loss_alpha", &A::aux_loss_coeff), topk_method(),
-            codec::even_heads()}}),
+      .config =
+          shared::join({shared::llama_config(),
+                        shared::latent_config(),
+                        shared::mixture_config(),
+                        {codec::constant("mlp_bias", false), codec::constant("moe_layer_freq", 1),
+                         codec::constant("scoring_func", "softmax"),
+                         codec::implied(&A::router_pre_softmax, true),
+                         codec::or_null(codec::constant("norm_topk_prob", false)),
+                         codec::plain("aux_loss_alpha", &A::aux_loss_coeff), codec::router_method(),
+                         codec::even_heads()}}),
       .defaults = R"({"q_lora_rank": 1536, "first_k_dense_replace": 0, "n_shared_experts": 2,
                           "topk_method": "greedy", "moe_layer_freq": 1})",
       .differences = [](const A& a, std::vector<std::string>& warnings) {

@@ -34,7 +34,8 @@ Family deepseek_v3_family() {
             shared::warn_of_latent_norms(a, warnings);
             shared::warn_of_groups(a, {"deepseek_v3", 2, "that of two"}, warnings);
           },
-      .expected_mtp_layers = {61}};
+      .expected_mtp_layers = {61},
+      .torchtitan = TitanPairs::halves};
 }
 
 }  // namespace ferry

@@ -46,7 +46,7 @@ std::vector<Rule> gpt2_rules() {
 
 // Four times the hidden size unless given.
 ConfigRow inner_size() {
-  ConfigRow row = codec::plain("n_inner", &Architecture::ffn);
+  ConfigRow row = codec::or_null(codec::plain("n_inner", &Architecture::ffn));
   row.read = [read = row.read](nlohmann::json& config, Architecture& a) {
     read(config, a);
     if (a.ffn == 0) a.ffn = checked_multiply<int64_t>(4, a.hidden, "n_embd");

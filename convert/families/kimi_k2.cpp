@@ -10,6 +10,7 @@ Family kimi_k2_family() {
                         "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827,
                         "num_experts_per_tok": 8, "moe_layer_freq": 1, "rope_interleave": true,
                         "norm_topk_prob": true})";
+  family.torchtitan = TitanPairs::no_model;
   return family;
 }
 

@@ -11,10 +11,11 @@ Family llama_family() {
       .class_name = "LlamaForCausalLM",
       .rules = shared::join(
           {shared::embedding(), shared::attention(), shared::dense_mlp(), shared::head()}),
-      .config = shared::join(
-          {shared::llama_config(),
-           {codec::plain("head_dim", &A::head_dim), codec::plain("attention_bias", &A::linear_bias),
-            codec::plain("mlp_bias", &A::linear_bias), codec::even_heads()}})};
+      .config = shared::join({shared::llama_config(),
+                              {codec::or_null(codec::plain("head_dim", &A::head_dim)),
+                               codec::plain("attention_bias", &A::linear_bias),
+                               codec::plain("mlp_bias", &A::linear_bias), codec::even_heads()}}),
+      .torchtitan = TitanPairs::adjacent};
 }
 
 }  // namespace ferry

@@ -32,7 +32,7 @@ Family mixtral_family() {
           {shared::embedding(), shared::attention(), mixtral_experts(), shared::head()}),
       .config = shared::join(
           {shared::llama_config(),
-           {codec::plain("head_dim", &A::head_dim),
+           {codec::or_null(codec::plain("head_dim", &A::head_dim)),
             codec::plain("intermediate_size", &A::expert_ffn), codec::experts("num_local_experts"),
             codec::plain("num_experts_per_tok", &A::experts_per_token),
             codec::plain("router_aux_loss_coef", &A::aux_loss_coeff), codec::window()}}),

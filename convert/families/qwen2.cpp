@@ -12,7 +12,8 @@ Family qwen2_family() {
           .config = shared::join({shared::llama_config(),
                                   {codec::implied(&Architecture::qkv_bias, true),
                                    codec::unusual_head_dim(), codec::layer_windows()}}),
-          .defaults = R"({"num_key_value_heads": 32, "max_window_layers": 28})"};
+          .defaults = R"({"num_key_value_heads": 32, "sliding_window": 4096,
+                          "max_window_layers": 28})"};
 }
 
 }  // namespace ferry

@@ -14,7 +14,9 @@ Family qwen3_family() {
               {shared::llama_config(),
                {codec::implied(&A::qk_norm, true), codec::plain("head_dim", &A::head_dim),
                 codec::constant("attention_bias", false), codec::layer_windows()}}),
-          .defaults = R"({"num_key_value_heads": 32, "head_dim": 128, "max_window_layers": 28})"};
+          .defaults = R"({"num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096,
+                          "max_window_layers": 28})",
+          .torchtitan = TitanPairs::halves};
 }
 
 }  // namespace ferry

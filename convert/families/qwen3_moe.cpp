@@ -21,8 +21,9 @@ Family qwen3_moe_family() {
             codec::plain("router_aux_loss_coef", &A::aux_loss_coeff),
             codec::renormalises("norm_topk_prob"), codec::optional_window(),
             codec::sparse_steps()}}),
-      .defaults = R"({"num_key_value_heads": 4, "norm_topk_prob": false,
-                          "num_experts_per_tok": 8, "router_aux_loss_coef": 0.001})"};
+      .defaults = R"({"num_key_value_heads": 4, "norm_topk_prob": false, "sliding_window": 4096,
+                          "num_experts_per_tok": 8, "router_aux_loss_coef": 0.001})",
+      .torchtitan = TitanPairs::halves};
 }
 
 }  // namespace ferry

@@ -13,7 +13,7 @@ Family seed_oss_family() {
               {shared::embedding(), shared::attention(), shared::dense_mlp(), shared::head()}),
           .config = shared::join(
               {shared::llama_config(),
-               {codec::plain("head_dim", &A::head_dim),
+               {codec::or_null(codec::plain("head_dim", &A::head_dim)),
                 codec::plain("attention_out_bias", &A::linear_bias),
                 codec::plain("mlp_bias", &A::linear_bias), codec::qkv_bias("attention_bias"),
                 codec::plain("residual_dropout", &A::hidden_dropout)}}),

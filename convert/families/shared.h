@@ -25,7 +25,7 @@ std::vector<Rule> head();              // final norm and output layer
 std::vector<Rule> router_bias();
 std::vector<Rule> mtp_layers();
 
-/// Of every Llama-like family.
+/// For every Llama-like family.
 std::vector<ConfigRow> llama_config(Activation activation = Activation::swiglu);
 std::vector<ConfigRow> latent_config();  // of latent attention
 std::vector<ConfigRow>

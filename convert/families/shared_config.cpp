@@ -12,7 +12,7 @@ std::vector<ConfigRow> llama_config(Activation activation) {
           codec::plain("intermediate_size", &A::ffn),
           codec::plain("num_hidden_layers", &A::layers),
           codec::plain("num_attention_heads", &A::heads),
-          codec::plain("num_key_value_heads", &A::groups),
+          codec::or_null(codec::plain("num_key_value_heads", &A::groups)),
           codec::plain("max_position_embeddings", &A::positions),
           codec::plain("rms_norm_eps", &A::norm_eps),
           codec::plain("initializer_range", &A::init_std),

@@ -112,7 +112,7 @@ class CountedState {
     if (groups_.empty() || groups_.size() > 2) {
       refuse(
           "has {} parameter groups; one of all parameters, or one that is decayed and one of "
-          "biases and norms, tell which is which",
+          "biases and norms, would say which is which",
           groups_.size());
     }
     if (count_ == 0 || *seen.begin() != 0 || *seen.rbegin() != count_ - 1) {
@@ -133,7 +133,7 @@ class CountedState {
     if (fitting.size() == 1) return *fitting.begin();
     if (fitting.empty()) {
       refuse(
-          "its {} parameters, in {}, are not those of the {} tensors beside it in the order in "
+          "its {} parameters, in {}, are not those of the {} tensors next to it in the order in "
           "which transformers lists them",
           count_, groups_.size() == 1 ? "one group" : "two groups", stored.size());
     }

@@ -68,7 +68,7 @@ void read_tensors(const HuggingFaceTensors& tensors, ReadConfig& read) {
 
 // An output layer of its own is what transformers computes with, whatever config.json says of
 // tying; one that is the embedding's copy is not.
-void look_at_output_layer(const Catalog& catalog, ReadConfig& read) {
+void check_output_layer(const Catalog& catalog, ReadConfig& read) {
   const auto layer = tied_output_layer(catalog, read);
   if (!layer || layer->is_copy) return;
   read.architecture.tied = false;
@@ -79,7 +79,7 @@ void look_at_output_layer(const Catalog& catalog, ReadConfig& read) {
       read.family->output_layer_name(), layer->embedding));
 }
 
-// The run that a conversion makes up, as far as the model alone does not tell.
+// The run that a conversion makes up, as far as the model alone does not say it.
 class Arguments {
  public:
   Arguments(const ReadConfig& read, const Import& import, const ImportOptions& options)
@@ -212,7 +212,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   scales.check_readable();
   HuggingFaceTensors model(checkpoint.catalog, *read.family, &scales);
   read_tensors(model, read);
-  look_at_output_layer(checkpoint.catalog, read);
+  check_output_layer(checkpoint.catalog, read);
   Architecture& a = read.architecture;
   a.padded_vocab = padded_rows(a.vocab, options);
 

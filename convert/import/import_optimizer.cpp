@@ -46,7 +46,7 @@ bool is_of_adam(std::string_view name) {
 }
 
 // Parameters that were not trained have no state.
-void tell_of_stateless(const ImportedTensors& tensors, size_t models,
+void warn_of_stateless(const ImportedTensors& tensors, size_t models,
                        std::vector<std::string>& warnings) {
   std::unordered_set<std::string_view> with_state;
   for (size_t i = models; i < tensors.tensors.size(); ++i) {
@@ -92,7 +92,7 @@ class GroupReader {
     read.weight_decay = decay();
     const auto steps =
         checkpoint_.optimizer_steps ? checkpoint_.optimizer_steps : checkpoint_.iteration;
-    if (!steps) fail_without(checkpoint_, "nothing tells how many steps its optimizer has made");
+    if (!steps) fail_without(checkpoint_, "nothing says how many steps its optimizer has made");
     read.steps = *steps;
     return read;
   }
@@ -230,7 +230,7 @@ void add_optimizer(const Checkpoint& checkpoint, const Family& family,
     if (entry.role != Role::optimizer || is_of_adam(entry.name)) continue;
     tensors.dropped.push_back({i, entry.elements()});
   }
-  tell_of_stateless(tensors, models, tensors.warnings);
+  warn_of_stateless(tensors, models, tensors.warnings);
 }
 
 void add_optimizer_state(const Checkpoint& checkpoint, RunState& state) {

@@ -1,7 +1,7 @@
 // The optimizer's state of an import: entries "optimizer.state.<kind>.<parameter>" with
 // transformers' names of the parameters become Megatron-LM's, by the rules of the model's tensors.
 //
-// What Megatron-LM's optimizers need beside them is made of the source's parameter groups: one
+// What Megatron-LM's optimizers need in addition is made of the source's parameter groups: one
 // group with weight decay, one without, and a schedule that keeps the learning rate.
 //
 // Source: megatron/core/optimizer/__init__.py (_get_param_groups),
@@ -23,7 +23,7 @@ void add_optimizer(const Checkpoint& checkpoint, const Family& family,
                    const Architecture& architecture, bool drop_unknown, ImportedTensors& tensors);
 
 /// Gives a run with such tensors its iteration, parameter groups, schedule and arguments; warnings
-/// tell what Megatron-LM's groups cannot say. unsupported when nothing tells the groups or the
+/// say what Megatron-LM's groups cannot say. unsupported when nothing says the groups or the
 /// steps.
 void add_optimizer_state(const Checkpoint& checkpoint, RunState& state);
 

@@ -240,7 +240,7 @@ class Importer {
       const bool buffer = std::any_of(family_.buffers.begin(), family_.buffers.end(),
                                       [&](std::string_view end) { return name.ends_with(end); });
       const bool tied_head = a_.tied && name == family_.output_layer_name();
-      if (is_state()) {  // whatever it belongs to was looked at with the model
+      if (is_state()) {  // whatever it belongs to was checked with the model
         drop(position);
         continue;
       }

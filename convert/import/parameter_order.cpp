@@ -156,7 +156,7 @@ std::vector<CountedParameter> with_fused_experts(std::vector<CountedParameter> s
       continue;
     }
     const std::string_view module = rest.substr(0, rest.find('.'));
-    if (module == "up_proj" || module == "w3") continue;  // told by its gate
+    if (module == "up_proj" || module == "w3") continue;  // counted with its gate
     const bool down = module == kListedDown || module == "w2";
     std::string name = parameter.name.substr(0, number);
     Fused& all = fused[name.append(down ? kListedDown : kListedGateUp)];

@@ -20,7 +20,8 @@ bool mentions(std::string_view pattern, std::string_view what) {
   return pattern.find(what) != std::string_view::npos;
 }
 
-// Of the rule, not of one name: a constant has no Megatron name, a vocabulary copy no layer there.
+// Asks the whole rule, not one name: a constant has no Megatron name, a vocabulary copy no layer
+// there.
 bool mentions(const Rule& rule, std::string_view what) {
   return mentions(rule.megatron, what) ||
          std::any_of(rule.hugging_face.begin(), rule.hugging_face.end(),

@@ -49,6 +49,13 @@ struct Rule {
 /// The output layer's tensor in every family of transformers'.
 inline constexpr std::string_view kOutputLayerName = "lm_head.weight";
 
+/// How torchtitan's model of the same shapes holds queries and keys.
+enum class TitanPairs : uint8_t {
+  no_model,  // it has none
+  halves,    // as transformers: the first halves of all rotated pairs, then the second ones
+  adjacent,  // the two halves of a pair side by side
+};
+
 struct Family {
   std::string name;        // as in --family and model_type
   std::string class_name;  // of transformers
@@ -65,6 +72,7 @@ struct Family {
   std::string_view base_prefix = "model.";
   /// Modules that files may spell otherwise than the rules: {rule's, other}.
   std::vector<std::pair<std::string_view, std::string_view>> spellings = {};
+  TitanPairs torchtitan = TitanPairs::no_model;
   /// Ends of names of buffers that older files hold and no model reads.
   std::vector<std::string_view> buffers = {".rotary_emb.inv_freq"};
 
@@ -75,8 +83,8 @@ struct Family {
   std::string embedding_name() const;
   std::string output_layer_name() const;
 
-  /// Completes what config.json says by what the tensors do; `has`: whether the file has one of that
-  /// name.
+  /// Completes what config.json says by what the tensors do; `has`: whether the file has one of
+  /// that name.
   void read_tensors(const std::function<bool(const std::string& name)>& has,
                     Architecture& architecture) const;
 };

@@ -10,27 +10,12 @@
 namespace ferry {
 namespace {
 
-struct Alias {
-  std::string_view canonical;  // ends, or occurs in, the canonical name
-  std::string_view alias;
-};
+// As ranks that hold experts each by itself name them.
+constexpr std::string_view kLocalExperts = ".experts.local_experts.";
 
-// Tried in this order when the canonical name and that of a norm as a module of its own are absent.
-// Megatron's own renaming of the norm before an MLP also applies to the one before experts; the
-// fused operators of Transformer Engine number their parts.
-constexpr Alias kAliases[] = {
-    {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_"},
-    {".mlp.linear_fc1.layer_norm_", ".mlp.0."},
-    {".mlp.linear_fc1.", ".mlp.1.basic_ops.0."},
-    {".mlp.linear_fc2.", ".mlp.3.basic_ops.0."},
-    {"decoder.final_layernorm.", "decoder.final_norm."},
-};
-
-// Spellings of modules that are the same wherever they occur.
-constexpr Alias kSpellings[] = {
-    {".experts.experts.", ".experts.local_experts."},
-    {".transformer_layer.", ".mtp_model_layer."},
-};
+// Megatron's own renaming of the norm before an MLP also applies to the one before experts.
+constexpr std::string_view kMixtureNorm = ".pre_mlp_layernorm.",
+                           kMlpNorm = ".mlp.linear_fc1.layer_norm_";
 
 }  // namespace
 
@@ -41,11 +26,9 @@ MegatronModel::MegatronModel(const Catalog& catalog, const Architecture& archite
     if (entry.role != Role::model) continue;
     std::string_view name = entry.name;
     while (name.starts_with("module.")) name.remove_prefix(7);
-    std::string key(name);
-    for (const Alias& spelling : kSpellings) {
-      if (const size_t at = key.find(spelling.alias); at != std::string::npos) {
-        key.replace(at, spelling.alias.size(), spelling.canonical);
-      }
+    std::string key = usual_spelling(std::string(name));
+    if (const size_t at = key.find(kLocalExperts); at != std::string::npos) {
+      key.replace(at, kLocalExperts.size(), ".experts.experts.");
     }
     if (!positions_.emplace(std::move(key), static_cast<uint32_t>(i)).second) {
       fail(ErrorKind::corrupt, "tensor {} stands twice, under two spellings of its name",
@@ -135,12 +118,9 @@ std::optional<Located> MegatronModel::find(const std::string& canonical) {
       parameter && !parameter->row->separate_norm.empty()) {
     if (auto located = find_spelling(separate_norm_name(canonical, *parameter))) return located;
   }
-  for (const Alias& alias : kAliases) {
-    const size_t at = canonical.find(alias.canonical);
-    if (at == std::string::npos) continue;
+  if (const size_t at = canonical.find(kMixtureNorm); at != std::string::npos) {
     std::string name = canonical;
-    name.replace(at, alias.canonical.size(), alias.alias);
-    if (auto located = find_spelling(name)) return located;
+    return find_spelling(name.replace(at, kMixtureNorm.size(), kMlpNorm));
   }
   return std::nullopt;
 }

@@ -78,11 +78,11 @@ std::string comparable(const std::string& pattern) {
 }
 
 std::optional<std::string> nearest(const Group& missing, const std::vector<Group>& candidates) {
-  const std::string wanted = comparable(missing.pattern);
-  size_t best = wanted.size() / 3 + 1;
+  const std::string requested = comparable(missing.pattern);
+  size_t best = requested.size() / 3 + 1;
   std::optional<std::string> name;
   for (size_t i = 0; i < std::min(candidates.size(), kMaxCompared); ++i) {
-    const size_t distance = edit_distance(wanted, comparable(candidates[i].pattern), best);
+    const size_t distance = edit_distance(requested, comparable(candidates[i].pattern), best);
     if (distance < best) {
       best = distance;
       name = candidates[i].names.front();

@@ -40,7 +40,7 @@ void read_fp8(const json& quantised, Quantisation& result) {
   result.block = block_of(quantised, "weight_block_size");
 }
 
-// Of each group of layers: its weights are 8-bit floats, all of them in blocks of one size.
+// Checks each group of layers: its weights are 8-bit floats, all of them in blocks of one size.
 void read_compressed_tensors(const json& quantised, Quantisation& result) {
   const auto groups = quantised.find("config_groups");
   if (groups == quantised.end() || !groups->is_object() || groups->empty()) return;
@@ -94,7 +94,7 @@ std::optional<Quantisation> quantisation_of(const json* config) {
     const auto found = config->find(key);
     if (found != config->end() && !found->is_null()) return quantisation_in(*found);
   }
-  // Of models of several parts, the language model's own.
+  // In models of several parts, the language model's own.
   const auto text = config->find("text_config");
   return text == config->end() ? std::nullopt : quantisation_of(&*text);
 }

@@ -23,7 +23,7 @@ struct Quantisation {
   int64_t bits = 0, group = 0;               // of a value; values of one scale; 0: not named
   /// Weights are float8_e4m3fn times scales: of blocks, rows or whole tensors.
   bool is_fp8 = false;
-  Dims block;  // then, of a scale; empty: the shapes of the scales tell
+  Dims block;  // then, of a scale; empty: as the shapes of the scales say
 };
 
 /// "compressed-tensors, float-quantized, 8 bits".

@@ -8,7 +8,7 @@
 
 namespace ferry {
 
-/// Where a canonical tensor lies in the checkpoint's: a sub-tensor of a stack.
+/// Where a canonical tensor is in the checkpoint's: a sub-tensor of a stack.
 struct StackPlace {
   std::string name;
   Dims at;       // leading coordinates (layer, expert)

@@ -52,7 +52,7 @@ std::vector<Part> split_qkv(const Dims& shape, const Architecture& a) {
           gather_rows(shape, query_rows + head, a.groups, group_rows, head)};
 }
 
-// How gate and up lie in a tensor: in halves, or in blocks in turn on each of some ranks.
+// How a tensor holds gate and up: in halves, or in blocks in turn on each of some ranks.
 struct Alternation {
   int64_t block = 0, ranks = 1;
 };

@@ -225,12 +225,12 @@ std::string_view type_of_class(std::string_view class_name) {
   const auto* end = std::ranges::find_if(
       kEnds, [&](std::string_view each) { return class_name.ends_with(each); });
   if (end == std::end(kEnds)) return {};
-  const std::string wanted = bare(class_name.substr(0, class_name.size() - end->size()));
+  const std::string requested = bare(class_name.substr(0, class_name.size() - end->size()));
   for (const SameType& each : kSame) {
-    if (bare(each.name) == wanted) return each.name;
+    if (bare(each.name) == requested) return each.name;
   }
   for (const std::string_view each : kOthers) {
-    if (bare(each) == wanted) return each;
+    if (bare(each) == requested) return each;
   }
   return {};
 }

@@ -138,7 +138,7 @@ class Filler {
     });
   }
 
-  // The outermost module may have any prefix behind which its longest name stands, and the output
+  // The outermost module may have any prefix under which its longest name stands, and the output
   // layer any part of that.
   std::vector<PartSpelling> possible_spellings() const {
     std::string longest;

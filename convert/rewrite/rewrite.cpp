@@ -1,4 +1,4 @@
-// plan_rewrite: from a Hugging Face folder to a plan and the files beside it.
+// plan_rewrite: from a Hugging Face folder to a plan and the files that go with it.
 #include "convert/rewrite/rewrite.h"
 
 #include <fmt/format.h>

@@ -39,7 +39,7 @@ class Rewriter {
   }
 
  private:
-  // Of most elements; those of quantised weights stand for bf16.
+  // The dtype of most elements; those of quantised weights stand for bf16.
   DType common_dtype() const {
     std::map<DType, double> elements;
     for (uint32_t i = 0; i < catalog_.entries.size(); ++i) {
@@ -71,19 +71,19 @@ class Rewriter {
 
   DType dtype_of(const Entry& stored) {
     if (!options_.dtype || !is_floating_point(stored.dtype)) return stored.dtype;
-    const DType wanted = *options_.dtype;
-    if (is_float8(stored)) return wanted;
+    const DType requested = *options_.dtype;
+    if (is_float8(stored)) return requested;
     const bool is_kept = size_bytes(stored.dtype) > size_bytes(common_) &&
-                         size_bytes(stored.dtype) > size_bytes(wanted);
+                         size_bytes(stored.dtype) > size_bytes(requested);
     if (is_kept) {
       kept_.push_back(&stored);
       return stored.dtype;
     }
-    if (!can_convert(stored.dtype, wanted)) {
+    if (!can_convert(stored.dtype, requested)) {
       fail(ErrorKind::unsupported, "tensor {}: {} cannot be written as {}", stored.name,
-           torch_name(stored.dtype), torch_name(wanted));
+           torch_name(stored.dtype), torch_name(requested));
     }
-    return wanted;
+    return requested;
   }
 
   std::string kept_warning() const {
@@ -93,7 +93,7 @@ class Rewriter {
     }
     if (kept_.size() > kKeptShown) names += fmt::format(" and {} more", kept_.size() - kKeptShown);
     return fmt::format(
-        "{} tensor{} stored wider than the rest stay{} so, as their precision is wanted: {} ({})",
+        "{} tensor{} stored wider than the rest stay{} so, to keep their precision: {} ({})",
         kept_.size(), kept_.size() == 1 ? "" : "s", kept_.size() == 1 ? "s" : "", names,
         torch_name(kept_.front()->dtype));
   }

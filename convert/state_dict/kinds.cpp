@@ -43,9 +43,9 @@ bool has_language_part(const Checkpoint& checkpoint, const std::optional<std::st
   return config && language_part(*config, family);
 }
 
-std::string find_config_folder(const Checkpoint& checkpoint, const std::string& wanted,
+std::string find_config_folder(const Checkpoint& checkpoint, const std::string& requested,
                                const std::string& fallback) {
-  if (!wanted.empty()) return wanted;
+  if (!requested.empty()) return requested;
   const FileSystem& files = *checkpoint.catalog->file_system;
   const std::string around = folder_around(checkpoint.path);
   for (const std::string& folder : {checkpoint.path, join(checkpoint.path, "huggingface"), around,
@@ -57,7 +57,8 @@ std::string find_config_folder(const Checkpoint& checkpoint, const std::string& 
   }
   if (!fallback.empty()) return fallback;
   fail(ErrorKind::not_found,
-       "{}: tells names and shapes of tensors, but not the model; --config DIR names a folder with "
+       "{}: holds names and shapes of tensors, but not what the model is; --config DIR names a "
+       "folder with "
        "its config.json (and tokenizer files, which are copied)",
        checkpoint.path);
 }

@@ -76,7 +76,7 @@ class OptimizerNames {
     rename();
     if (!checkpoint_.optimizer_steps) find_steps();
     if (!checkpoint_.param_groups.value) find_groups();
-    tell_others();
+    report_others();
     return std::move(warnings_);
   }
 
@@ -146,7 +146,7 @@ class OptimizerNames {
     const auto second = most(best);
     if (second != counts.end() && second->second == best->second) {
       problem_ = fmt::format(
-          "its optimizer's state is that of the tensors behind '{}' as well as behind '{}'",
+          "its optimizer's state is that of the tensors under '{}' as well as under '{}'",
           best->first, second->first);
       return;
     }
@@ -181,7 +181,7 @@ class OptimizerNames {
         strangers.size(), *strangers.begin(), strangers.size() > 1 ? ", ..." : ""));
   }
 
-  // Beside strangers they may be theirs, under another name.
+  // Next to strangers they may be theirs, under another name.
   bool has_tensors_without_state() const {
     return std::ranges::any_of(stored_, [&](const auto& tensor) {
       return tensor.first.starts_with(prefix_) &&
@@ -267,7 +267,7 @@ class OptimizerNames {
     return std::move(draft).finish(list);
   }
 
-  void tell_others() {
+  void report_others() {
     for (const auto& [member, count] : others_) {
       warnings_.push_back(
           fmt::format("the optimizer's {} of {} parameters is left out, as Adam of Megatron-LM has "

@@ -25,7 +25,7 @@ constexpr std::string_view kInner[] = {"model.", "lm_head.", "transformer.", "la
 
 struct Count {
   size_t whole = 0;  // names that are expected
-  size_t bare = 0;   // names that would be, behind the outermost module
+  size_t bare = 0;   // names that would be, after the outermost module
 };
 
 // Every prefix of `name` that ends at a dot, the empty one too.
@@ -51,7 +51,7 @@ std::string most(const Counts& counts, size_t Count::*member, const std::string&
   for (auto other = std::next(best); other != counts.end(); ++other) {
     if (other->second.*member != best->second.*member) continue;
     fail(ErrorKind::invalid,
-         "{}: holds several models, {} tensors each behind {} and behind {}; choose one "
+         "{}: holds several models, {} tensors each under {} and under {}; choose one "
          "(--only '{}*')",
          path, best->second.*member, prefix_text(best->first), prefix_text(other->first),
          other->first);
@@ -98,7 +98,7 @@ std::string find_prefix(const std::vector<std::string>& names,
     });
   }
   if (counts.empty()) return {};
-  // Behind a longer prefix a whole model looks like a bare one with a tensor or two less.
+  // Under a longer prefix a whole model looks like a bare one with a tensor or two less.
   return most(counts, 2 * best.whole >= best.bare ? &Count::whole : &Count::bare, path);
 }
 

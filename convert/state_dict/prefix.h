@@ -12,8 +12,8 @@ namespace ferry {
 /// "_fsdp_wrapped_module." (FSDP), "_checkpoint_wrapped_module." (recomputation).
 std::string without_wrappers(std::string_view name);
 
-/// The prefix behind which most of the names that are `expected` stand; `base` is the outermost
-/// module, which names of a bare model lack. invalid, with the prefixes, when as many stand behind
+/// The prefix under which most of the names that are `expected` stand; `base` is the outermost
+/// module, which names of a bare model lack. invalid, with the prefixes, when as many stand under
 /// another one. Empty where none does.
 std::string find_prefix(const std::vector<std::string>& names,
                         const std::unordered_set<std::string>& expected, std::string_view base,

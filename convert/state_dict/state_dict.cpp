@@ -87,16 +87,16 @@ class StateDictReader {
   }
 
  private:
-  bool is_wanted(const Entry& entry) const {
-    return options_.is_wanted ? options_.is_wanted(entry.name) : entry.role == Role::model;
+  bool is_chosen(const Entry& entry) const {
+    return options_.is_chosen ? options_.is_chosen(entry.name) : entry.role == Role::model;
   }
 
   void choose() {
     const auto& entries = checkpoint_.catalog->entries;
-    const std::vector<AdapterTensor> adapter = settle_adapter();
+    const std::vector<AdapterTensor> adapter = resolve_adapter();
     for (uint32_t i = 0; i < entries.size(); ++i) {
       const Entry& entry = entries[i];
-      if (!is_wanted(entry) || (!adapter.empty() && adapter[i].part != AdapterPart::none)) continue;
+      if (!is_chosen(entry) || (!adapter.empty() && adapter[i].part != AdapterPart::none)) continue;
       chosen_.push_back(i);
       const std::string name = options_.rename ? options_.rename(entry.name) : entry.name;
       if (adapter.empty()) {
@@ -119,12 +119,12 @@ class StateDictReader {
 
   // What is an adapter's, where it is one of the chosen tensors, or of their modules: a model is
   // not to be written without it because it was not chosen. Empty: there is none.
-  std::vector<AdapterTensor> settle_adapter() {
+  std::vector<AdapterTensor> resolve_adapter() {
     std::vector<AdapterTensor> tensors = adapter_tensors(checkpoint_.catalog);
     const auto& entries = checkpoint_.catalog->entries;
     std::unordered_set<std::string_view> modules = {""};  // of all: learnt prompts
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (!is_wanted(entries[i])) continue;
+      if (!is_chosen(entries[i])) continue;
       const std::string_view name = tensors[i].name;
       if (tensors[i].part != AdapterPart::none) modules.insert(name);
       const std::vector<std::string_view> around = modules_around(name);
@@ -135,7 +135,7 @@ class StateDictReader {
       const bool own = tensors[i].part == AdapterPart::none;
       if (!own && modules.contains(tensors[i].name)) continue;
       chosen[i].part = AdapterPart::none;
-      chosen[i].wrapped &= own && is_wanted(entries[i]);
+      chosen[i].wrapped &= own && is_chosen(entries[i]);
     }
     const AdapterSummary adapter = summarise(checkpoint_.catalog, chosen);
     if (!adapter.any()) {
@@ -173,7 +173,7 @@ class StateDictReader {
       }
       inside.push_back(chosen_[i]);
       names.push_back(names_[i].substr(prefix.size()));
-      // Of a bare model, which is an outermost module short.
+      // A bare model's, which is an outermost module short.
       const std::string whole = base + names.back();
       if (!expected_.contains(names.back()) && expected_.contains(whole)) names.back() = whole;
     }

@@ -61,11 +61,6 @@ constexpr TitanRule kOutside[] = {{"tok_embeddings.weight", "model.embed_tokens.
 
 constexpr std::string_view kLayers = "layers.";
 
-bool is_known(const Family& family) {
-  return family.name == "llama" || family.name == "qwen3" || family.name == "qwen3_moe" ||
-         family.name == "deepseek_v3";
-}
-
 std::string expert_name(std::string_view pattern, int64_t expert) {
   std::string name(pattern);
   const size_t at = name.find("{}");
@@ -106,7 +101,7 @@ Move one_expert(const Dims& shape, int64_t expert) {
 
 TitanNames::TitanNames(const ReadConfig& config, const std::unordered_set<std::string>& expected)
     : config_(config), expected_(expected) {
-  if (!is_known(*config.family)) return;
+  if (config.family->torchtitan == TitanPairs::no_model) return;
   for (const TitanRule& rule : kOutside) names_.insert(std::string(rule.titan));
   for (int64_t layer = 0; layer < config.architecture.layers; ++layer) {
     const std::string number = std::to_string(layer) + ".";
@@ -132,7 +127,7 @@ std::vector<TitanTensor> TitanNames::tensors_of(const std::string& name, const D
     const std::string begin = "model." + name.substr(0, end);
     if (!expected_.contains(begin + expert_name(rule.hugging_face, 0))) continue;
     const std::string theirs = begin + std::string(rule.hugging_face);
-    const bool rotated = config_.family->name == "llama";
+    const bool rotated = config_.family->torchtitan == TitanPairs::adjacent;
     if (rotated && rule.kind == Kind::queries) {
       return {{theirs, shape, unrotated(name, shape, a.heads)}};
     }

@@ -1,5 +1,5 @@
 // torchtitan's own names of the llama, qwen3 and deepseek_v3 shapes, and how its tensors become
-// those of transformers: experts of a layer lie in one tensor there, and queries and keys of llama
+// those of transformers: the experts of a layer are one tensor there, and queries and keys of llama
 // have the two halves of a rotated pair side by side.
 //
 // Source: torchtitan/models/{llama3,qwen3,deepseek_v3}/state_dict_adapter.py.
@@ -25,7 +25,7 @@ struct TitanTensor {
 
 class TitanNames {
  public:
-  /// Of the model's transformers' names; without any for other families.
+  /// For the model's names in transformers; empty for other families.
   TitanNames(const ReadConfig& config, const std::unordered_set<std::string>& expected);
 
   /// All names that torchtitan, of any release, may have for its tensors.

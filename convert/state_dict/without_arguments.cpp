@@ -37,7 +37,7 @@ std::optional<std::pair<int64_t, int64_t>> grid_of(const Catalog& catalog) {
   return std::nullopt;
 }
 
-// The ranks that saved, as far as that can be told.
+// The ranks that saved, as far as that is known.
 ParallelTarget ranks_of(const Checkpoint& checkpoint) {
   ParallelTarget ranks;
   const auto grid = grid_of(checkpoint.catalog);
@@ -51,7 +51,7 @@ ParallelTarget ranks_of(const Checkpoint& checkpoint) {
   return ranks;
 }
 
-// Of the rows that are stored, which may be more than the arguments would pad to.
+// The rows that are stored, which may be more than the arguments would pad to.
 void put_rows(Draft& draft, const Value& args, const Catalog& catalog) {
   const auto is_embedding = [](const Entry& entry) {
     return entry.role == Role::model && entry.name == kWordEmbeddings && entry.shape.size() == 2;

@@ -1,5 +1,5 @@
 // Checkpoints of Megatron-LM's format without its arguments, as verl saves them (actor/dist_ckpt):
-// a config.json tells the model, objects and files tell the ranks.
+// a config.json describes the model, objects and files the ranks.
 //
 // Source: verl/utils/checkpoint/megatron_checkpoint_manager.py.
 #pragma once
@@ -13,8 +13,8 @@
 namespace ferry {
 
 /// Gives the checkpoint, for which lacks_arguments() holds, those of the config.json in
-/// `config_folder` (or beside it, find_config_folder()), and reads its optimizer's state, whose
-/// layout they tell, again. As arguments_of_config().
+/// `config_folder` (or next to it, find_config_folder()), and reads its optimizer's state, whose
+/// layout they give, again. As arguments_of_config().
 void give_arguments(Checkpoint& checkpoint, const std::string& config_folder,
                     std::vector<std::string>& warnings);
 

@@ -91,7 +91,7 @@ std::string settle(Checkpoint& checkpoint, const ConvertOptions& options) {
   if (options.model.as_is) return {};
   const bool unknown =
       checkpoint.format == Format::hugging_face && recognise(checkpoint).family.empty();
-  return settle_adapter(checkpoint, options.base_only, unknown);
+  return resolve_adapter(checkpoint, options.base_only, unknown);
 }
 
 Job plan_hugging_face(Checkpoint& checkpoint, const ConvertOptions& options) {
@@ -99,7 +99,7 @@ Job plan_hugging_face(Checkpoint& checkpoint, const ConvertOptions& options) {
   std::optional<Checkpoint> original;
   if (!options.fill_from.empty()) {
     original = open_source(checkpoint.catalog->file_system, options.fill_from, options);
-    settle_adapter(*original, false, false);
+    resolve_adapter(*original, false, false);
     model.original = &*original;
   }
   if (is_read_as_state_dict(checkpoint, options)) {

@@ -41,7 +41,7 @@ StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& op
   std::vector<bool> used(options.renames.size());
   StateDictOptions state_dict;
   if (!options.only.empty()) {
-    state_dict.is_wanted = [&](std::string_view name) { return matches_any(options.only, name); };
+    state_dict.is_chosen = [&](std::string_view name) { return matches_any(options.only, name); };
   }
   if (!options.renames.empty()) {
     state_dict.rename = [&](std::string_view name) {

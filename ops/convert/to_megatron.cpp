@@ -117,7 +117,7 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
                  const ConvertOptions& options) {
   Checkpoint stored = open_source(file_system, options.source, options);
   if (stored.format == Format::hugging_face) {
-    std::string settled = settle_adapter(stored, options.base_only, false);
+    std::string settled = resolve_adapter(stored, options.base_only, false);
     std::vector<std::string> warnings = stored.notes;
     if (!settled.empty()) warnings.push_back(std::move(settled));
     if (options.optimizer) {

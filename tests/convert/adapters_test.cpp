@@ -197,7 +197,7 @@ TEST(Adapters, AreNotLeftOutByChoosingOrRenaming) {
   StateDictOptions options;
   options.config_folder = fixture("foreign/model");
   options.drop_unknown = true;
-  options.is_wanted = [](std::string_view name) {
+  options.is_chosen = [](std::string_view name) {
     return name.starts_with("model.") && name.find("lora_") == std::string_view::npos;
   };
   EXPECT_THAT(failure(ErrorKind::unsupported, [&] { read_state_dict(checkpoint, options); }),
@@ -225,7 +225,7 @@ TEST(Adapters, ConcernTheModelThatIsChosen) {
   }
   StateDictOptions options;
   options.config_folder = fixture("foreign/model");
-  options.is_wanted = [](std::string_view name) { return name.starts_with("average."); };
+  options.is_chosen = [](std::string_view name) { return name.starts_with("average."); };
   EXPECT_EQ(read_state_dict(checkpoint, options).model.catalog->entries.size(),
             base_tensors().size());
   options.base_only = true;
@@ -268,12 +268,12 @@ TEST(Adapters, GoWithTheirOptimizerState) {
     entry.remainders = {DType::i16, upper};
   }
   checkpoint.catalog.edit().file_system = posix_file_system();
-  EXPECT_THAT(settle_adapter(checkpoint, true, false), HasSubstr("1 tensor)"));
+  EXPECT_THAT(resolve_adapter(checkpoint, true, false), HasSubstr("1 tensor)"));
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0].name, "decoder.layers.mlp.linear_fc1.weight");
   EXPECT_EQ(entries[1].name, "optimizer.state.param.decoder.layers.mlp.linear_fc1.weight");
   EXPECT_EQ(entries[1].remainders->upper, 0u);
-  EXPECT_THAT(settle_adapter(checkpoint, false, false), IsEmpty());
+  EXPECT_THAT(resolve_adapter(checkpoint, false, false), IsEmpty());
 }
 
 TEST(Adapters, TwoTensorsOfOneNameAreRefused) {
@@ -282,7 +282,7 @@ TEST(Adapters, TwoTensorsOfOneNameAreRefused) {
                               {"h.0.fc.base_layer.weight", {8, 8}},
                               {"h.0.fc.lora_A.default.weight", {2, 8}}});
   checkpoint.catalog.edit().file_system = posix_file_system();
-  EXPECT_THAT(failure(ErrorKind::mismatch, [&] { settle_adapter(checkpoint, true, false); }),
+  EXPECT_THAT(failure(ErrorKind::mismatch, [&] { resolve_adapter(checkpoint, true, false); }),
               HasSubstr("h.0.fc.weight"));
 }
 

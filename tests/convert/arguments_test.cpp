@@ -266,5 +266,26 @@ TEST(Vocabulary, TokensThatAreKnownAreCutOnRequestOnly) {
   EXPECT_THAT(cut(json::object(), 300, 255, false), HasSubstr("255 to 255"));
 }
 
+// As transformers and Megatron-LM do: frequencies are those of the part, pairs are whole.
+TEST(Architecture, OddPartsOfHeadsAreRotatedInPairs) {
+  Architecture a;
+  a.head_dim = 6;
+  EXPECT_EQ(a.rotary_dim(), 6);
+  a.rotary_fraction = 0.5;
+  EXPECT_EQ(a.rotary_part(), 3);
+  EXPECT_EQ(a.rotary_dim(), 4);
+}
+
+TEST(Architecture, MtpLayersAreWindowedAsTheFirstOnes) {
+  Architecture a;
+  a.layers = 2;
+  a.mtp_layers = 1;
+  a.window = 8;
+  a.windowed_layers = {true, false};
+  a.unrotated_layers = {true, false};
+  EXPECT_TRUE(a.has_window(2));
+  EXPECT_FALSE(a.is_rotated(2));
+}
+
 }  // namespace
 }  // namespace ferry

@@ -189,5 +189,71 @@ TEST(ConfigNumbers, LongValuesAreShownByTheirBeginning) {
   EXPECT_LT(refusal(config).size(), 1000u);
 }
 
+struct OddMembers {
+  const char* model;
+  json changes;
+  const char* reason;  // nullptr: it is a model
+};
+
+// transformers' classes fail with these, or compute what Megatron does not.
+TEST(OddConfigs, AreRefused) {
+  const json sliding = {"sliding_attention", "full_attention", "sliding_attention",
+                        "full_attention"};
+  const json linear = {{"rope_type", "linear"}, {"rope_theta", 1e4}};
+  const std::vector<OddMembers> cases = {
+      {"llama", {{"rms_norm_eps", nullptr}}, "rms_norm_eps is null"},
+      {"llama", {{"mlp_bias", nullptr}}, "mlp_bias is null, which LlamaForCausalLM does not take"},
+      {"glm4_moe", {{"head_dim", nullptr}}, "head_dim is null"},
+      {"glm4_moe", {{"routed_scaling_factor", nullptr}}, "routed_scaling_factor is null"},
+      {"deepseek_v3", {{"norm_topk_prob", nullptr}}, "norm_topk_prob is null"},
+      {"deepseek_v3", {{"rope_interleave", nullptr}}, "rope_interleave is null"},
+      {"glm4_moe", {{"topk_group", 0}}, "topk_group is 0"},
+      {"deepseek_v2_plain_queries", {{"n_group", nullptr}}, "n_group is missing"},
+      {"deepseek_v2", {{"topk_method", "noaux_tc"}}, "topk_method is \"noaux_tc\""},
+      {"glm4_moe", {{"layer_types", sliding}}, "layer_types is [\"sliding_attention\""},
+      {"smollm3", {{"layer_types", sliding}, {"sliding_window", 8}}, "layer_types is"},
+      {"mistral", {{"layer_types", sliding}}, "layer_types is"},
+      {"qwen3", {{"layer_types", sliding}, {"sliding_window", 8}}, "layer_types is"},
+      {"llama", {{"rope_parameters", linear}}, "the scaling of positions (linear) has no factor"},
+      {"llama", {{"rope_parameters", {{"rope_theta", nullptr}}}}, "rope_theta is null"},
+      {"llama", {{"rope_parameters", {{"rope_type", nullptr}}}}, "rope_type is null"},
+      {"llama", {{"partial_rotary_factor", 0.5}}, "this model type rotates whole heads"},
+      {"llama", {{"head_dim", 7}}, "an even number of elements, not 7"},
+      {"glm4_moe",
+       {{"rope_parameters", {{"rope_theta", 1e4}, {"partial_rotary_factor", nullptr}}}},
+       "partial_rotary_factor in the parameters of positions is null"}};
+  for (const OddMembers& odd : cases) {
+    json config = config_of(odd.model);
+    config.update(odd.changes);
+    EXPECT_THAT(refusal(config), HasSubstr(odd.reason)) << odd.model << odd.changes;
+  }
+}
+
+TEST(OddConfigs, AreModelsWhereTheClassComputesTheSame) {
+  const std::vector<OddMembers> cases = {
+      {"llama", {{"head_dim", nullptr}, {"num_key_value_heads", nullptr}}, nullptr},
+      {"llama", {{"rope_theta", nullptr}, {"rope_scaling", nullptr}}, nullptr},
+      {"deepseek_v2", {{"n_group", nullptr}, {"topk_group", nullptr}}, nullptr},
+      {"deepseek_v2", {{"norm_topk_prob", nullptr}}, nullptr},
+      {"glm4_moe", {{"topk_method", "greedy"}}, nullptr},
+      {"glm4_moe", {{"head_dim", 6}}, nullptr},  // 3 elements are rotated as 4
+      {"glm4_moe", {{"first_k_dense_replace", 9}}, nullptr},
+      {"glm4_moe", {{"num_nextn_predict_layers", nullptr}}, nullptr},
+      {"qwen3", {{"sliding_window", nullptr}, {"layer_types", nullptr}}, nullptr},
+      {"smollm3", {{"no_rope_layers", nullptr}}, nullptr}};
+  for (const OddMembers& odd : cases) {
+    json config = config_of(odd.model);
+    config.update(odd.changes);
+    EXPECT_EQ(refusal(config), "") << odd.model << odd.changes;
+  }
+  json greedy = config_of("glm4_moe");
+  greedy["topk_method"] = "greedy";  // which this class does not read
+  EXPECT_TRUE(read_config(greedy, std::nullopt, "x").architecture.limits_groups());
+  json qwen = config_of("qwen2_windows");
+  qwen.erase("sliding_window");
+  EXPECT_EQ(read_config(qwen, std::nullopt, "x").architecture.window, 4096);
+  EXPECT_THAT(read_config(config_of("gpt2"), std::nullopt, "x").warnings, testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace ferry

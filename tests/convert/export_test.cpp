@@ -280,10 +280,10 @@ TEST(Export, SpecialTokensAreFoundWhereverTheyStand) {
                    &warnings),
             "[null,null,null]");
   EXPECT_THAT(warnings, Contains(HasSubstr("eos_token is '<e>', whose id")));
-  EXPECT_THAT(warnings, Contains(HasSubstr("eos_token_id stays unknown")));
+  EXPECT_THAT(warnings, Contains(HasSubstr("eos_token_id is not set")));
   EXPECT_EQ(ids_of({}, &warnings), "[null,null,null]");
   EXPECT_THAT(warnings,
-              Contains(HasSubstr("eos_token_id, bos_token_id, pad_token_id stay unknown")));
+              Contains(HasSubstr("eos_token_id, bos_token_id, pad_token_id are not set")));
 }
 
 TEST(Export, AnUnigramTokenizerCountsItsList) {

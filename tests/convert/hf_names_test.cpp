@@ -153,6 +153,15 @@ TEST_P(HfNames, EveryWayOfStackingGivesTheSameBytes) {
       c.canonical,
       {{".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_"}, {"decoder.", "module.decoder."}});
   EXPECT_EQ(convert(other, args, {}), expected);
+  // Transformer Engine's operation fuser numbers its operations.
+  const Tensors fused =
+      test::renamed(c.canonical, {{".mlp.linear_fc1.layer_norm_", ".mlp.0."},
+                                  {".mlp.linear_fc1.weight", ".mlp.1.basic_ops.0.weight"},
+                                  {".mlp.linear_fc1.bias", ".mlp.1.basic_ops.1.bias"},
+                                  {".mlp.linear_fc2.weight", ".mlp.3.basic_ops.0.weight"},
+                                  {".mlp.linear_fc2.bias", ".mlp.3.basic_ops.1.bias"},
+                                  {"decoder.final_layernorm.", "decoder.final_norm."}});
+  EXPECT_EQ(convert(fused, args, {}), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HfNames, testing::ValuesIn(test::model_names()),

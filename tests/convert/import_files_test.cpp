@@ -198,7 +198,7 @@ TEST(Import, TokensThatConfigDoesNotTellAreThoseOfTheFilesBesideIt) {
   const auto args = [&] { return import_model(checkpoint, {}).state.args; };
   EXPECT_THAT(
       import_model(checkpoint, {}).state.warnings,
-      testing::Contains(HasSubstr("eos_token_id, bos_token_id, pad_token_id stay unknown")));
+      testing::Contains(HasSubstr("eos_token_id, bos_token_id, pad_token_id are not set")));
   file.files->put("hf/generation_config.json", R"({"eos_token_id": [5, 6], "pad_token_id": -1})");
   EXPECT_EQ(args().value.get("eos_token_id").size(), 2u);
   EXPECT_TRUE(args().value.get("pad_token_id").is_none());

@@ -109,7 +109,7 @@ TEST(NamedOptimizer, WhatCountsIsNotGuessed) {
 TEST(NamedOptimizer, OfTwoModelsOrNoneIsRefused) {
   Checkpoint two = of_names({"model.w", "ema.w", "optim.state.w.exp_avg"});
   name_optimizer(two);
-  EXPECT_THAT(two.optimizer_problem, HasSubstr("behind 'ema.' as well as behind 'model.'"));
+  EXPECT_THAT(two.optimizer_problem, HasSubstr("under 'ema.' as well as under 'model.'"));
   Checkpoint none = of_names({"model.v", "optim.state.w.exp_avg"});
   name_optimizer(none);
   EXPECT_THAT(none.optimizer_problem, HasSubstr("the state of w, which is no tensor of the model"));

@@ -74,11 +74,11 @@ TEST(StateDict, OfSeveralModelsOneIsChosen) {
   const Checkpoint checkpoint = open("average.pt");
   std::string message;
   EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, options()); }, &message), ErrorKind::invalid);
-  EXPECT_THAT(message, HasSubstr("behind 'average.' and behind 'model.'"));
+  EXPECT_THAT(message, HasSubstr("under 'average.' and under 'model.'"));
   StateDictOptions one = options();
-  one.is_wanted = [](std::string_view name) { return name.starts_with("model."); };
+  one.is_chosen = [](std::string_view name) { return name.starts_with("model."); };
   EXPECT_EQ(contents(read_state_dict(checkpoint, one).model.catalog), truth());
-  one.is_wanted = [](std::string_view name) { return name.starts_with("average."); };
+  one.is_chosen = [](std::string_view name) { return name.starts_with("average."); };
   EXPECT_NE(contents(read_state_dict(checkpoint, one).model.catalog), truth());
 }
 

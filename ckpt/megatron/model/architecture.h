@@ -24,29 +24,51 @@ enum class Positions : uint8_t { rope, learned, other };
 enum class RopeScaling : uint8_t { none, linear, llama3, yarn };
 enum class RouterScore : uint8_t { softmax, sigmoid, other };
 
-/// Flat, so that a table of (spelling, pointer to member) reads and writes it.
-struct Architecture {
+/// What the whole model has.
+struct ModelSizes {
   int64_t layers = 0;
   int64_t hidden = 0;
-  int64_t heads = 0;
-  int64_t groups = 0;    // query groups; heads when attention is not grouped
-  int64_t head_dim = 0;  // of queries and keys; not for latent attention
-  int64_t ffn = 0;       // of a dense layer's MLP, per half when gated
   int64_t positions = 0;
   int64_t padded_vocab = 0;  // rows of the embedding in Megatron
   int64_t vocab = 0;         // rows in Hugging Face
   bool tied = false;         // the output layer is the embedding
-
   Norm norm = Norm::rms;
   double norm_eps = 1e-5;
-  Activation activation = Activation::swiglu;
-  bool qkv_bias = false;
   bool linear_bias = false;  // of every linear layer, QKV included
-  bool qk_norm = false;
   double init_std = 0.02;
-  double attention_dropout = 0;
   double hidden_dropout = 0;
+  int64_t mtp_layers = 0;  // multi-token prediction
+  /// torch_dist numbers layers though they are alike, because the arguments name a kind for each.
+  bool numbers_layers = false;
+};
 
+struct AttentionSizes {
+  int64_t heads = 0;
+  int64_t groups = 0;    // query groups; heads when attention is not grouped
+  int64_t head_dim = 0;  // of queries and keys; not for latent attention
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  double attention_dropout = 0;
+  int64_t window = 0;                 // tokens a query sees, itself included; 0: all before it
+  std::vector<bool> windowed_layers;  // empty: all, when there is a window
+
+  /// MTP layers, which count after the last one, have windows as the first layers do.
+  bool has_window(int64_t layer) const {
+    return window > 0 && (windowed_layers.empty() ||
+                          windowed_layers[static_cast<size_t>(layer) % windowed_layers.size()]);
+  }
+};
+
+struct LatentAttentionSizes {
+  bool mla = false;         // multi-head latent attention
+  int64_t q_lora_rank = 0;  // 0: queries are not compressed
+  int64_t kv_lora_rank = 0;
+  int64_t qk_nope_dim = 0;  // of a head's query and key, without position
+  int64_t qk_rope_dim = 0;
+  int64_t v_dim = 0;
+};
+
+struct PositionSettings {
   Positions position_kind = Positions::rope;
   double rotary_fraction = 1;          // of each head's elements, from the first on
   std::vector<bool> unrotated_layers;  // without positions; empty: none
@@ -58,24 +80,30 @@ struct Architecture {
   int64_t rope_original_positions = 0;
   double rope_beta_fast = 32, rope_beta_slow = 1;   // yarn
   double rope_mscale = 1, rope_mscale_all_dim = 0;  // yarn
-  int64_t window = 0;                 // tokens a query sees, itself included; 0: all before it
-  std::vector<bool> windowed_layers;  // empty: all, when there is a window
 
-  bool mla = false;         // multi-head latent attention
-  int64_t q_lora_rank = 0;  // 0: queries are not compressed
-  int64_t kv_lora_rank = 0;
-  int64_t qk_nope_dim = 0;  // of a head's query and key, without position
-  int64_t qk_rope_dim = 0;
-  int64_t v_dim = 0;
+  /// Layers as by AttentionSizes::has_window().
+  bool is_rotated(int64_t layer) const {
+    return unrotated_layers.empty() ||
+           !unrotated_layers[static_cast<size_t>(layer) % unrotated_layers.size()];
+  }
+};
 
+struct MlpSizes {
+  int64_t ffn = 0;                             // of a dense layer's MLP, per half when gated
+  Activation activation = Activation::swiglu;  // of experts, too
+
+  bool gated() const {
+    return activation == Activation::swiglu || activation == Activation::quick_geglu;
+  }
+};
+
+struct MixtureSizes {
   int64_t experts = 0;  // 0: all layers are dense
   int64_t experts_per_token = 0;
   int64_t expert_ffn = 0;
   int64_t shared_ffn = 0;  // 0: no shared expert
   bool shared_gate = false;
   std::vector<bool> moe_layers;  // one a layer, when there are experts
-  /// torch_dist numbers layers though they are alike, because the arguments name a kind for each.
-  bool numbers_layers = false;
   RouterScore router_score = RouterScore::softmax;
   bool router_pre_softmax = false;  // scores are not renormalised over the chosen experts
   bool expert_bias = false;
@@ -83,14 +111,8 @@ struct Architecture {
   int64_t router_groups = 0;  // 0: experts are not grouped
   int64_t router_groups_per_token = 0;
   double aux_loss_coeff = 0;
-  /// Rows of gate and up alternate in blocks of this many on each tensor rank that they were saved
-  /// by; 0: [gate; up], on however many.
-  int64_t dense_glu_block = 0, expert_glu_block = 0, shared_glu_block = 0;
-  int64_t glu_ranks = 1, expert_glu_ranks = 1;  // those ranks
 
-  int64_t mtp_layers = 0;  // multi-token prediction
-
-  /// Layers after the last count as multi-token prediction layers, which are like the last one.
+  /// MTP layers, which count after the last one, are like that.
   bool is_moe(int64_t layer) const {
     if (experts == 0 || moe_layers.empty()) return false;
     const auto count = static_cast<int64_t>(moe_layers.size());
@@ -102,19 +124,30 @@ struct Architecture {
     return experts > 0 && router_groups > 0 && router_groups_per_token > 0 &&
            router_groups_per_token < router_groups;
   }
-  bool has_window(int64_t layer) const {
-    return window > 0 && (windowed_layers.empty() || windowed_layers[static_cast<size_t>(layer)]);
-  }
-  bool is_rotated(int64_t layer) const {
-    return unrotated_layers.empty() || !unrotated_layers[static_cast<size_t>(layer)];
-  }
-  /// How many elements of a head are rotated, from the first on; not for latent attention.
-  int64_t rotary_dim() const {
+};
+
+/// How gate and up are stored: rows alternate in blocks of this many on each tensor rank that they
+/// were saved by; 0: [gate; up], on however many.
+struct GluRows {
+  int64_t dense_glu_block = 0, expert_glu_block = 0, shared_glu_block = 0;
+  int64_t glu_ranks = 1, expert_glu_ranks = 1;  // those ranks
+};
+
+/// A struct a block, so that what is about one block takes that alone. Their members are the
+/// architecture's own, so that a table of (spelling, pointer to member) reads and writes them.
+struct Architecture : ModelSizes,
+                      AttentionSizes,
+                      LatentAttentionSizes,
+                      PositionSettings,
+                      MlpSizes,
+                      MixtureSizes,
+                      GluRows {
+  /// The part of a head, without latent attention, from which the frequencies of rotary positions
+  /// are computed. As many elements are rotated, or one more where this is odd.
+  int64_t rotary_part() const {
     return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_fraction);
   }
-  bool gated() const {
-    return activation == Activation::swiglu || activation == Activation::quick_geglu;
-  }
+  int64_t rotary_dim() const { return (rotary_part() + 1) / 2 * 2; }
 };
 
 }  // namespace ferry

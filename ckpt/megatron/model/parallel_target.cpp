@@ -83,8 +83,8 @@ void check_tensor_ranks(const Value& args, const RunArguments& run) {
 // Source arguments, changed into the target's.
 class Target {
  public:
-  Target(const ParsedArguments& args, const ParallelTarget& target)
-      : source_(args.run), run_(source_), target_(target) {
+  Target(const ParsedArguments& args, const ParallelTarget& requested)
+      : source_(args.run), run_(source_), requested_(requested) {
     args_ = draft_.copy(args.value);
     set_sizes();
     set_pipeline();
@@ -111,32 +111,32 @@ class Target {
   }
 
   void set_sizes() {
-    run_.tensor = chosen(target_.tensor, source_.tensor, "--tp");
-    run_.pipeline = chosen(target_.pipeline, source_.pipeline, "--pp");
-    run_.context = chosen(target_.context, source_.context, "--cp");
-    run_.expert = chosen(target_.expert, source_.expert, "--ep");
+    run_.tensor = chosen(requested_.tensor, source_.tensor, "--tp");
+    run_.pipeline = chosen(requested_.pipeline, source_.pipeline, "--pp");
+    run_.context = chosen(requested_.context, source_.context, "--cp");
+    run_.expert = chosen(requested_.expert, source_.expert, "--ep");
     if (run_.expert > 1 && run_.experts == 0) {
       fail(ErrorKind::invalid, "--ep {}: the model has no experts", run_.expert);
     }
     const bool follows = source_.expert_tensor == source_.tensor;
     run_.expert_tensor =
-        chosen(target_.expert_tensor, follows ? run_.tensor : source_.expert_tensor, "--etp");
-    if (target_.expert_tensor.value_or(1) > 1 && run_.experts == 0) {
+        chosen(requested_.expert_tensor, follows ? run_.tensor : source_.expert_tensor, "--etp");
+    if (requested_.expert_tensor.value_or(1) > 1 && run_.experts == 0) {
       fail(ErrorKind::invalid, "--etp {}: the model has no experts", run_.expert_tensor);
     }
   }
 
   void set_pipeline() {
     const bool other_stages = run_.pipeline != source_.pipeline;
-    const bool uneven = target_.first_stage_layers || target_.last_stage_layers;
+    const bool uneven = requested_.first_stage_layers || requested_.last_stage_layers;
     // --vpp alone leaves stages as they are cut, --pp and --vpp make them anew.
-    const bool counts = target_.embedding_is_a_layer || target_.loss_is_a_layer;
-    const bool anew = other_stages || target_.stage_letters || counts ||
-                      (target_.pipeline && target_.virtual_pipeline);
-    pipeline_changes_ = anew || uneven || target_.virtual_pipeline;
+    const bool counts = requested_.embedding_is_a_layer || requested_.loss_is_a_layer;
+    const bool anew = other_stages || requested_.stage_letters || counts ||
+                      (requested_.pipeline && requested_.virtual_pipeline);
+    pipeline_changes_ = anew || uneven || requested_.virtual_pipeline;
     if (!pipeline_changes_) return;
     const int64_t as_before = other_stages ? 1 : source_.virtual_pipeline;
-    run_.virtual_pipeline = chosen(target_.virtual_pipeline, as_before, "--vpp");
+    run_.virtual_pipeline = chosen(requested_.virtual_pipeline, as_before, "--vpp");
     if (!anew && !uneven && !source_.stage_letters.empty()) {
       check_virtual(source_.stage_letters, "pipeline_model_parallel_layout of the run");
       pipeline_changes_ = false;
@@ -144,28 +144,28 @@ class Target {
     }
     run_.stage_letters.clear();
     if (anew) run_.first_stage_layers = run_.last_stage_layers = std::nullopt;
-    if (target_.first_stage_layers) run_.first_stage_layers = target_.first_stage_layers;
-    if (target_.last_stage_layers) run_.last_stage_layers = target_.last_stage_layers;
-    if (counts && (uneven || target_.stage_letters)) {
+    if (requested_.first_stage_layers) run_.first_stage_layers = requested_.first_stage_layers;
+    if (requested_.last_stage_layers) run_.last_stage_layers = requested_.last_stage_layers;
+    if (counts && (uneven || requested_.stage_letters)) {
       fail(ErrorKind::invalid,
            "--account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split are "
            "for even stages; leave them out where layers of stages are given");
     }
     if (uneven || counts) {
-      run_.embedding_is_a_layer = target_.embedding_is_a_layer;
-      run_.loss_is_a_layer = target_.loss_is_a_layer;
+      run_.embedding_is_a_layer = requested_.embedding_is_a_layer;
+      run_.loss_is_a_layer = requested_.loss_is_a_layer;
     }
-    if (target_.stage_letters) set_letters(*target_.stage_letters, uneven);
+    if (requested_.stage_letters) set_letters(*requested_.stage_letters, uneven);
   }
 
   // What letters say of virtual stages needs no number, and bears no other.
   void check_virtual(const StageLetters& letters, std::string_view who) {
     const int64_t virtual_stages = static_cast<int64_t>(letters.size()) / run_.pipeline;
-    if (target_.virtual_pipeline.value_or(virtual_stages) != virtual_stages) {
+    if (requested_.virtual_pipeline.value_or(virtual_stages) != virtual_stages) {
       fail(ErrorKind::invalid,
            "--vpp {} contradicts {}, whose {} stages on {} pipeline ranks are --vpp {}; without "
            "letters, --pp {} and --vpp make even stages",
-           *target_.virtual_pipeline, who, letters.size(), run_.pipeline, virtual_stages,
+           *requested_.virtual_pipeline, who, letters.size(), run_.pipeline, virtual_stages,
            run_.pipeline);
     }
     run_.virtual_pipeline = virtual_stages;
@@ -195,7 +195,7 @@ class Target {
   void check_context(const Value& args) const {
     const int64_t sequence = number_of(args, "seq_length");
     const auto fits = [&](int64_t n) { return n == 1 || sequence % (2 * n) == 0; };
-    if (!target_.context || sequence == 0 || fits(run_.context)) return;
+    if (!requested_.context || sequence == 0 || fits(run_.context)) return;
     fail(ErrorKind::invalid,
          "sequences of {} tokens cannot be split over {} context-parallel ranks, two parts each: "
          "for --cp, {}",
@@ -223,7 +223,7 @@ class Target {
     const auto needed = [&](int64_t data) {  // the least multiple that the experts fit into
       return data * (run_.experts == 0 ? 1 : experts / std::gcd(experts, dense * data));
     };
-    data_ = target_.data ? chosen(target_.data, 1, "--dp") : needed(before);
+    data_ = requested_.data ? chosen(requested_.data, 1, "--dp") : needed(before);
     if (needed(data_) != data_) {
       fail(ErrorKind::invalid,
            "--ep {} x --etp {} = {} ranks of experts do not divide --tp {} x --cp {} x --dp {} = "
@@ -285,7 +285,7 @@ class Target {
     put_optional("decoder_first_pipeline_num_layers", run_.first_stage_layers);
     put_optional("decoder_last_pipeline_num_layers", run_.last_stage_layers);
     put("pipeline_model_parallel_layout",
-        letters ? draft_.string(*target_.stage_letters) : draft_.none(), !letters);
+        letters ? draft_.string(*requested_.stage_letters) : draft_.none(), !letters);
     put("account_for_embedding_in_pipeline_split", draft_.boolean(run_.embedding_is_a_layer),
         !run_.embedding_is_a_layer);
     put("account_for_loss_in_pipeline_split", draft_.boolean(run_.loss_is_a_layer),
@@ -295,7 +295,7 @@ class Target {
 
   const RunArguments source_;
   RunArguments run_;
-  const ParallelTarget& target_;
+  const ParallelTarget& requested_;
   Draft draft_;
   Value args_;
   int64_t data_ = 1;

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 namespace ferry {
 namespace {
@@ -119,6 +120,25 @@ std::optional<std::string_view> inside_mtp(std::string_view suffix) {
     if (suffix.starts_with(prefix)) return suffix.substr(prefix.size());
   }
   return std::nullopt;
+}
+
+std::string usual_spelling(std::string name) {
+  constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
+      {"decoder.final_norm.", "decoder.final_layernorm."},
+      {".mtp_model_layer.", ".transformer_layer."},
+      {".mlp.0.", ".mlp.linear_fc1.layer_norm_"},
+      {".mlp.1.basic_ops.0.", ".mlp.linear_fc1."},
+      {".mlp.1.basic_ops.1.", ".mlp.linear_fc1."},
+      {".mlp.3.basic_ops.0.", ".mlp.linear_fc2."},
+      {".mlp.3.basic_ops.1.", ".mlp.linear_fc2."},
+  };
+  if (!name.starts_with("decoder.") && !name.starts_with(kMtpLayerNames)) return name;
+  for (const auto& [other, usual] : kSpellings) {
+    if (const size_t at = name.find(other); at != std::string::npos) {
+      name.replace(at, other.size(), usual);
+    }
+  }
+  return name;
 }
 
 std::string separate_norm_name(std::string_view name, const NamedParameter& parameter) {

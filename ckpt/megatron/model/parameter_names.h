@@ -45,6 +45,11 @@ inline constexpr std::string_view kRoutedExperts = "mlp.experts.experts.";
 /// Without "transformer_layer." or "mtp_model_layer.", if `suffix` starts so; else nothing.
 std::optional<std::string_view> inside_mtp(std::string_view suffix);
 
+/// `name` with its modules called as above where the checkpoint's program called them otherwise:
+/// Transformer Engine's operation fuser, which numbers its operations, and older releases. Names
+/// of other modules than the decoder and MTP layers stay.
+std::string usual_spelling(std::string name);
+
 /// `name`, by which `parameter` was found, with a norm inside a linear module under the name of the
 /// module that it otherwise is; other names stay.
 std::string separate_norm_name(std::string_view name, const NamedParameter& parameter);

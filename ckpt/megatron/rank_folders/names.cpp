@@ -23,10 +23,6 @@ constexpr Replacement kTopLevel[] = {
     {"word_embeddings.", "embedding.word_embeddings."},
 };
 
-constexpr Replacement kAfterTopLevel[] = {
-    {"decoder.final_norm.", "decoder.final_layernorm."},
-};
-
 // Beginnings of names inside a layer before Megatron Core.
 constexpr Replacement kBeforeCore[] = {
     {"attention.", "self_attention."},
@@ -40,13 +36,6 @@ constexpr Replacement kInLayer[] = {
     {"self_attention.dense.", "self_attention.linear_proj."},
     {"mlp.dense_h_to_4h.", "mlp.linear_fc1."},
     {"mlp.dense_4h_to_h.", "mlp.linear_fc2."},
-    // Transformer Engine's operation fuser numbers its operations.
-    {"mlp.0.weight", "mlp.linear_fc1.layer_norm_weight"},
-    {"mlp.0.bias", "mlp.linear_fc1.layer_norm_bias"},
-    {"mlp.1.basic_ops.0.weight", "mlp.linear_fc1.weight"},
-    {"mlp.1.basic_ops.1.bias", "mlp.linear_fc1.bias"},
-    {"mlp.3.basic_ops.0.weight", "mlp.linear_fc2.weight"},
-    {"mlp.3.basic_ops.1.bias", "mlp.linear_fc2.bias"},
 };
 
 template <size_t kCount>
@@ -66,7 +55,7 @@ struct LayerName {
 
 LayerName parse(std::string name) {
   replace_start(name, kTopLevel);
-  replace_start(name, kAfterTopLevel);
+  name = usual_spelling(std::move(name));
   LayerName parsed;
   for (const bool mtp : {false, true}) {
     const std::string_view prefix = mtp ? "mtp.layers." : "decoder.layers.";
@@ -81,9 +70,6 @@ LayerName parse(std::string name) {
   if (parsed.layer < 0) {
     parsed.suffix = name;
     return parsed;
-  }
-  if (parsed.mtp && parsed.suffix.starts_with("mtp_model_layer.")) {
-    parsed.suffix.replace(0, std::string_view("mtp_model_layer.").size(), "transformer_layer.");
   }
   replace_start(parsed.suffix, kBeforeCore);
   replace_start(parsed.suffix, kInLayer);

@@ -365,7 +365,7 @@ TEST(ParallelTarget, RefusesNonsense) {
   target.stage_letters = "Ett|tt|tL";
   EXPECT_THAT(refusal(llama(), target), HasSubstr("for --pp, 1 and 3 fit"));
   target.first_stage_layers = 2;
-  EXPECT_THAT(refusal(llama(), target), HasSubstr("have no place beside it"));
+  EXPECT_THAT(refusal(llama(), target), HasSubstr("have no place next to it"));
   target = {};
   target.tensor = 8;
   target.pipeline = 12;

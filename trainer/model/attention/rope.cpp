@@ -62,11 +62,12 @@ RopeTable rope_table(const Architecture& a, std::span<const int64_t> positions) 
   if (a.position_kind != Positions::rope && !a.mla) return table;
   table.dim = a.mla ? a.qk_rope_dim : a.rotary_dim();
   const int64_t pairs = table.dim / 2;
-  const Yarn yarn(a, table.dim);
+  const int64_t part = a.mla ? a.qk_rope_dim : a.rotary_part();
+  const Yarn yarn(a, part);
   std::vector<float> frequencies;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     double frequency =
-        1 / std::pow(a.rope_theta, static_cast<double>(2 * pair) / static_cast<double>(table.dim));
+        1 / std::pow(a.rope_theta, static_cast<double>(2 * pair) / static_cast<double>(part));
     if (a.rope_scaling == RopeScaling::linear) frequency /= a.rope_factor;
     if (a.rope_scaling == RopeScaling::llama3) frequency = scale_llama3(a, frequency);
     if (a.rope_scaling == RopeScaling::yarn) frequency = yarn.scale(frequency, pair);

@@ -1,7 +1,10 @@
 #include "ckpt/open.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,22 +15,81 @@
 #include "ckpt/format/fsdp_ranks/fsdp_ranks.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/hugging_face/training_folder.h"
 #include "ckpt/format/other_programs.h"
+#include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/reader_lock.h"
-#include "ckpt/lone_file.h"
 #include "ckpt/megatron/nemo/nemo.h"
-#include "ckpt/megatron/nemo/nemo1.h"
 #include "ckpt/megatron/rank_folders/rank_folders.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/open_file.h"
 #include "ckpt/open_folders.h"
-#include "ckpt/open_optimizer.h"
-#include "ckpt/open_parts.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/step_folders.h"
 
 namespace ferry {
 namespace {
+
+// Folders of which one part is the checkpoint's model: a step of a training program, with the
+// optimizer in another part, tokenizer, configuration and state in yet others.
+//
+//   pytorch_model_fsdp_0/   optimizer_0/       Accelerate, and Trainer with FSDP (also .bin files)
+//   policy/weights/         policy/optimizer/  NeMo-RL
+//   model/                  optim/             NeMo AutoModel
+//   actor/dist_ckpt/, actor/                   verl
+//   model_and_optim/                           OLMo-core
+//   trainer/                                   prime-rl
+//   weights/                                   next to huggingface/, its configuration
+//
+// Source: accelerate/utils/fsdp_utils.py, nemo_rl/utils/{checkpoint,native_checkpoint}.py,
+// nemo_automodel/components/checkpoint/checkpointing.py, verl/utils/checkpoint/*.py,
+// olmo_core/train/checkpoint.py.
+
+/// Names inside a folder.
+struct CheckpointParts {
+  std::string model;
+  std::string optimizer;  // empty: none is known by its name
+};
+
+// A step's folder; longer paths before those that they begin with.
+struct StepParts {
+  std::string_view model;
+  std::string_view optimizer;  // "" for none of its own
+  std::string_view needs;      // that must be there, as the model's name is a common one
+};
+constexpr StepParts kSteps[] = {
+    {"policy/weights/model", "policy/optimizer/optim", ""},  // NeMo-RL with AutoModel's files
+    {"policy/weights", "policy/optimizer", ""},
+    {"actor/dist_ckpt", "", ""},
+    {"actor", "", ""},
+    {"model_and_optim", "", ""},
+    {"model", "optim", "optim"},
+    {"model", "optimizer", "optimizer"},  // slime with FSDP
+    {"trainer", "", ""},
+    {"weights", "", "huggingface"},
+};
+
+bool is_folder(const FileSystem& files, const std::string& path) {
+  return files.status(path).kind == PathKind::folder;
+}
+
+// The parts of `folder` by the table above, where `is_checkpoint` takes the model's. Nothing where
+// it has none. invalid when Accelerate left several models.
+std::optional<CheckpointParts> checkpoint_parts(
+    const FileSystem& file_system, const std::string& folder,
+    const std::function<bool(const std::string& path)>& is_checkpoint) {
+  const auto has = [&](std::string_view part) {
+    return is_folder(file_system, join(folder, std::string(part)));
+  };
+  for (const StepParts& step : kSteps) {
+    if (!has(step.model) || (!step.needs.empty() && !has(step.needs))) continue;
+    if (!is_checkpoint(join(folder, std::string(step.model)))) continue;
+    const bool optimizer = !step.optimizer.empty() && has(step.optimizer);
+    return CheckpointParts{std::string(step.model), std::string(optimizer ? step.optimizer : "")};
+  }
+  const auto part = model_part(file_system, folder);
+  return part ? std::optional(CheckpointParts{*part, ""}) : std::nullopt;
+}
 
 using Names = std::vector<std::string>;
 using Files = std::shared_ptr<const FileSystem>;

@@ -29,4 +29,20 @@ void drop_extra_states(Checkpoint& checkpoint);
 /// (verl), "global_step100" (DeepSpeed), by the last part of the path.
 std::optional<int64_t> iteration_by_name(const std::string& folder);
 
+// The optimizer's state next to a model, in a folder of its own, as Accelerate and Trainer save it
+// with FSDP.
+//
+//   pytorch_model_fsdp_0/   optimizer_0/     a PyTorch DCP each
+//   pytorch_model_fsdp.bin  optimizer.bin    a file of torch.save each, gathered
+//
+// Source: accelerate/utils/fsdp_utils.py (save_fsdp_optimizer).
+
+/// Adds to `model`, the part `part` of `folder`, the optimizer's state that goes with it, under
+/// names that begin with "optimizer.". Nothing happens where there is none; where it cannot be
+/// read, the reason is in the model's `optimizer_problem`.
+void add_optimizer_beside(Checkpoint& model, const std::string& folder, const std::string& part);
+
+/// The same of a folder with a PyTorch DCP, or a file of torch.save, that is known to hold it.
+void add_optimizer_part(Checkpoint& model, const std::string& path);
+
 }  // namespace ferry

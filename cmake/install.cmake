@@ -46,18 +46,16 @@ set(public_headers
     ckpt/megatron/optimizer/buckets/flat_buffer.h
     ckpt/megatron/optimizer/buckets/model_buffers.h
     ckpt/megatron/state/run_state.h
-    ckpt/megatron/state/state_of.h
-    ckpt/megatron/torch_dist/core_release.h
+    ckpt/megatron/state_of.h
     ckpt/megatron/torch_dist/torch_dist_options.h
     ckpt/memory/async_saver.h
-    ckpt/memory/legacy_snapshot.h
+    ckpt/memory/run_snapshots.h
     ckpt/memory/load.h
     ckpt/memory/open_together.h
     ckpt/memory/region.h
     ckpt/memory/save.h
     ckpt/memory/snapshot.h
     ckpt/memory/stager.h
-    ckpt/memory/torch_snapshot.h
     ckpt/open.h
     ckpt/store/begin_options.h
     convert/convert.h)

@@ -3,7 +3,9 @@
 #   base -> base    io -> base, io    core -> base, core    engine -> base, io, core, engine
 #   in engine: elements <- transfers <- items <- tiles, and box_reader.h, by which transfers read the scales that they take
 #   format, store -> all of these, format (store -> store too)
-#   megatron -> all of these and checkpoint.h (data)    open.h, integrity, memory -> megatron, too
+#   megatron -> all of these and checkpoint.h (data)
+#   in megatron: model <- state <- optimizer <- config <- torch_dist <- rank_folders <- fsdp <- nemo <- state_of.h, retarget.h
+#   open.h, integrity, memory -> megatron, too
 #   convert -> ckpt    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels    tools -> all of these
 #   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, loop) <- rank (the loop) <- run (language models)
 #   and arguments -> itself; data -> ckpt alone; loop -> arguments
@@ -35,6 +37,15 @@ allow ckpt/format   'ckpt/(base|io|core|engine|format)/[^"]*'
 allow ckpt/store    'ckpt/(base|io|core|engine|format|store)/[^"]*'
 allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|megatron|integrity)/[^"]*|ckpt/(checkpoint|open)\.h'
 allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
+megatron='ckpt/(base|io|core|engine|format|store)/[^"]*|ckpt/checkpoint\.h|ckpt/megatron'
+allow ckpt/megatron/model        "$megatron/model/[^\"]*"
+allow ckpt/megatron/state        "$megatron/(model|state)/[^\"]*"
+allow ckpt/megatron/optimizer    "$megatron/(model|state|optimizer)/[^\"]*"
+allow ckpt/megatron/config       "$megatron/(model|config)/[^\"]*"
+allow ckpt/megatron/torch_dist   "$megatron/(model|state|optimizer|config|torch_dist)/[^\"]*"
+allow ckpt/megatron/rank_folders "$megatron/(model|state|optimizer|rank_folders)/[^\"]*"
+allow ckpt/megatron/fsdp         "$megatron/(model|state|optimizer|torch_dist|rank_folders|fsdp)/[^\"]*"
+allow ckpt/megatron/nemo         "$megatron/(model|state|optimizer|config|torch_dist|nemo)/[^\"]*"
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'
 allow text          '(ckpt/(base|io)|text)/[^"]*'

@@ -3,22 +3,98 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <random>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/engine/decoded_stream.h"
 #include "ckpt/engine/memory_files.h"
+#include "ckpt/io/file_system.h"
 #include "ckpt/io/open_file_limit.h"
 #include "ckpt/io/zstd_stream.h"
 
 namespace ferry {
 namespace {
+
+// What a zstd stream decodes to, for reading by position.
+
+/// Filled by one thread, then read. Kept in memory while it is small, else in a file.
+class DecodedStream final : public ReadableFile {
+ public:
+  using CreateFile = std::function<std::unique_ptr<WritableFile>()>;
+
+  /// `name` is for messages. Beyond `most_in_memory` bytes it is moved to the file that
+  /// `create_file` makes.
+  DecodedStream(std::string name, uint64_t most_in_memory, CreateFile create_file)
+      : name_(std::move(name)),
+        most_in_memory_(most_in_memory),
+        create_file_(std::move(create_file)) {}
+
+  /// Makes room for so many bytes, or for what memory may hold of them.
+  void expect(uint64_t bytes);
+  void append(std::span<const std::byte> bytes);
+
+  /// Bytes of memory that it takes; 0 once it is in a file.
+  uint64_t memory_bytes() const noexcept { return memory_.capacity(); }
+
+  const std::string& path() const noexcept override { return name_; }
+  uint64_t size() const noexcept override { return size_; }
+  void read(uint64_t offset, std::span<std::byte> into) const override;
+  std::span<const std::byte> view(uint64_t offset, uint64_t bytes) const override;
+
+ private:
+  std::string name_;
+  uint64_t most_in_memory_;
+  CreateFile create_file_;
+  uint64_t size_ = 0;
+  std::vector<std::byte> memory_;
+  std::unique_ptr<WritableFile> file_;
+};
+
+void DecodedStream::expect(uint64_t bytes) { memory_.reserve(std::min(bytes, most_in_memory_)); }
+
+void DecodedStream::append(std::span<const std::byte> bytes) {
+  if (!file_ && bytes.size() > most_in_memory_ - memory_.size()) {
+    file_ = create_file_();
+    if (!memory_.empty()) file_->write(0, memory_);
+    memory_ = {};
+  }
+  if (file_) {
+    file_->write(size_, bytes);
+  } else {
+    // Not by doubling: the limit is one of memory.
+    const size_t needed = memory_.size() + bytes.size();
+    if (needed > memory_.capacity())
+      memory_.reserve(std::min<uint64_t>(2 * needed, most_in_memory_));
+    memory_.insert(memory_.end(), bytes.begin(), bytes.end());
+  }
+  size_ += bytes.size();
+}
+
+void DecodedStream::read(uint64_t offset, std::span<std::byte> into) const {
+  if (offset > size_ || into.size() > size_ - offset) {
+    fail(ErrorKind::corrupt,
+         "{}: the zstd stream ends at decoded byte {} where {} from byte {} on are needed", name_,
+         size_, into.size(), offset);
+  }
+  if (file_) return file_->read(offset, into);
+  std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(offset), into.size(), into.begin());
+}
+
+std::span<const std::byte> DecodedStream::view(uint64_t offset, uint64_t bytes) const {
+  if (file_ || offset > size_ || bytes > size_ - offset) return {};
+  return std::span(memory_).subspan(offset, bytes);
+}
 
 // A checkpoint of thousands of ranks has more files than a process may hold open.
 constexpr size_t kMostOpen = 256;

@@ -1,4 +1,4 @@
-// A file system that is another one, but for what a class derived from it does otherwise.
+// Forwards to another file system; derived classes change what they need.
 #pragma once
 
 #include <memory>

@@ -24,7 +24,7 @@
 
 namespace ferry {
 
-/// A file that is mapped for a PageWriter; unmapped when the last one who knows it lets go.
+/// A file that is mapped for a PageWriter; unmapped with its last owner.
 struct MappedFile {
   MappedFile(std::byte* at, uint64_t length);
   ~MappedFile();

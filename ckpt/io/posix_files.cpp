@@ -12,7 +12,7 @@
 namespace ferry {
 namespace {
 
-// Shorter writes are not worth two calls.
+// Too short to be worth two calls.
 constexpr uint64_t kLeastPagesBytes = 64 << 10;
 // Where two threads met, they and others will meet again.
 constexpr int kCrowdedPieces = 64;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "ckpt/memory/saving/async_worker.h"
-#include "ckpt/memory/saving/ticket_state.h"
 
 namespace ferry {
 

@@ -11,7 +11,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/leftovers.h"
-#include "ckpt/io/staging/open_files.h"
+#include "ckpt/io/staging/processes.h"
 #include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/io/staging/write_lock.h"
 #include "ckpt/store/run_store.h"

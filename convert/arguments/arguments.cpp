@@ -11,7 +11,7 @@
 #include <variant>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/model/global_names.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/model/sizes.h"

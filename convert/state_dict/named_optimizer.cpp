@@ -17,10 +17,9 @@
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/format/torch/optimizer_facts.h"
-#include "ckpt/format/torch/optimizer_key.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
-#include "ckpt/open_optimizer.h"
+#include "ckpt/open_folders.h"
 #include "convert/import/counted_optimizer.h"
 #include "convert/state_dict/prefix.h"
 

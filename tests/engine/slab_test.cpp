@@ -1,7 +1,7 @@
 // Parts of a tensor that lie in different files.
-#include "ckpt/engine/tiles/slab.h"
-
 #include <gmock/gmock.h>
+
+#include "ckpt/engine/tiles/tile_cut.h"
 
 namespace ferry {
 namespace {

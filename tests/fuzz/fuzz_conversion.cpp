@@ -8,7 +8,7 @@
 
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
 #include "ckpt/format/hugging_face/json_events.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/open.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/nemo/nemo_config.h"
-#include "ckpt/megatron/nemo/yaml.h"
+#include "ckpt/megatron/config/nemo_config.h"
+#include "ckpt/megatron/config/yaml.h"
 
 // Any bytes, met as a context/model.yaml and as a context/io.json, are values that can be printed
 // and read as arguments, or an Error.

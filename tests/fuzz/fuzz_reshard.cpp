@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ckpt/megatron/fsdp/fsdp.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/open.h"
 #include "convert/convert.h"

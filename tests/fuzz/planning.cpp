@@ -7,7 +7,7 @@
 #include "ckpt/core/plan.h"
 #include "ckpt/megatron/fsdp/write/writer.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
-#include "ckpt/megatron/state/retarget.h"
+#include "ckpt/megatron/retarget.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "tests/fuzz/finding.h"

@@ -1,12 +1,11 @@
 // What other processes have open, as the system tells.
-#include "ckpt/io/staging/open_files.h"
-
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "ckpt/io/staging/processes.h"
 #include "tests/open_elsewhere.h"
 
 namespace ferry {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/open.h"
 #include "tests/support.h"
 

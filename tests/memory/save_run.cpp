@@ -10,12 +10,11 @@
 #include <thread>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/state/retarget.h"
-#include "ckpt/megatron/state/state_of.h"
-#include "ckpt/memory/legacy_snapshot.h"
+#include "ckpt/megatron/retarget.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/memory/load.h"
+#include "ckpt/memory/run_snapshots.h"
 #include "ckpt/memory/save.h"
-#include "ckpt/memory/torch_snapshot.h"
 #include "ckpt/open.h"
 #include "tests/memory/run_ranks.h"
 

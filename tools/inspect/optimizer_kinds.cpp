@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ckpt/format/torch/optimizer_key.h"
+#include "ckpt/format/torch/optimizer_facts.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 

@@ -8,7 +8,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/values/draft.h"
-#include "ckpt/megatron/nemo/yaml.h"
+#include "ckpt/megatron/config/yaml.h"
 #include "tools/launch/configuration_keys.h"
 #include "tools/launch/presets.h"
 #include "tools/output/paths.h"

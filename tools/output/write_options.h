@@ -7,7 +7,7 @@
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
 #include "ckpt/integrity/integrity_options.h"
-#include "ckpt/megatron/torch_dist/core_release.h"
+#include "ckpt/megatron/torch_dist/torch_dist_options.h"
 #include "tools/terminal/command.h"
 
 namespace ferry::tool {

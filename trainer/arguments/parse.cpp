@@ -6,7 +6,7 @@
 #include <set>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/nemo/yaml.h"
+#include "ckpt/megatron/config/yaml.h"
 #include "trainer/arguments/argument_row.h"
 
 namespace ferry {

@@ -7,9 +7,8 @@
 #include "ckpt/group/together.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
-#include "ckpt/memory/legacy_snapshot.h"
 #include "ckpt/memory/load.h"
-#include "ckpt/memory/torch_snapshot.h"
+#include "ckpt/memory/run_snapshots.h"
 #include "trainer/arguments/complete.h"
 
 namespace ferry {

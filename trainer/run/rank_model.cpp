@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/model/global_names.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/state/norm_names.h"
 #include "convert/arguments/arguments.h"
 #include "convert/model/model_tensors.h"

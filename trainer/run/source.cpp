@@ -6,7 +6,7 @@
 #include "ckpt/group/together.h"
 #include "ckpt/integrity/soundness.h"
 #include "ckpt/megatron/state/norm_names.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "ckpt/memory/open_together.h"
 #include "ckpt/store/run_folder.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ckpt/base/dtype.h"
+#include "ckpt/base/math_bits.h"
 
 namespace ferry {
 
@@ -19,5 +20,12 @@ struct StridedLoop {
 /// writes zeros. Blocks transpositions so that both sides stay in the cache.
 void strided_copy(const std::byte* in, DType in_dtype, std::byte* out, DType out_dtype,
                   std::vector<StridedLoop> loops);
+
+// Changes signs of elements in memory.
+
+/// Flips the parts that `flips` names of every element that the loops reach by their target
+/// strides.
+void flip_signs(std::byte* out, int64_t element_bytes, SignFlips flips,
+                const std::vector<StridedLoop>& loops);
 
 }  // namespace ferry

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
-#include "ckpt/engine/elements/flip_signs.h"
 #include "ckpt/engine/elements/halves.h"
 #include "ckpt/engine/elements/strided_copy.h"
 #include "ckpt/engine/target_files.h"

@@ -1,10 +1,12 @@
 // Cuts a tensor into tiles, the units of work of the engine.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "ckpt/core/catalog.h"
 #include "ckpt/engine/transfers/transfer.h"
 
 namespace ferry {
@@ -20,5 +22,18 @@ std::vector<Box> cut_into_tiles(const Dims& shape, int64_t max_elements,
 /// high and that of a split of rows as long as it is wide. `compile` gives the transfers of a box.
 std::vector<Box> choose_tiles(const Dims& shape, DType dtype, int64_t max_elements,
                               const std::function<std::vector<Transfer>(const Box&)>& compile);
+
+// Parts of a target tensor in different files, for threads that each write to one file.
+
+/// A box of an entry that holds some of its chunks whole, and nothing of the others.
+struct Slab {
+  Box box;
+  size_t first_chunk = 0;  // position in the entry, of the chunk with the first element
+};
+
+/// Cuts an entry into slabs, in row-major order: one for each chunk, or for chunks that share rows
+/// (the columns of a tensor for several ranks), so that a slab's rows are read whole. One slab
+/// where all chunks are in one file, or where boxes cannot separate them.
+std::vector<Slab> slabs_of(const Entry& entry);
 
 }  // namespace ferry

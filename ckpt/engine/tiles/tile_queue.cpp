@@ -6,7 +6,6 @@
 
 #include "ckpt/core/item_index.h"
 #include "ckpt/engine/quantise/quantising_runner.h"
-#include "ckpt/engine/tiles/slab.h"
 #include "ckpt/engine/tiles/tile_cut.h"
 
 namespace ferry {

@@ -13,4 +13,16 @@ std::vector<Piece> cut_into_pieces(const Chunk& chunk, int64_t element_bytes, ui
   return pieces;
 }
 
+uint64_t byte_position(const Piece& piece, const Dims& coordinates) {
+  auto position = static_cast<int64_t>(piece.offset);
+  for (size_t axis = 0; axis < coordinates.size(); ++axis) {
+    position += (coordinates[axis] - piece.box.offset[axis]) * piece.strides[axis];
+  }
+  return static_cast<uint64_t>(position);
+}
+
+uint64_t first_byte(const Extent& extent) {
+  return extent.zstd ? extent.payload_offset : extent.offset + extent.payload_offset;
+}
+
 }  // namespace ferry

@@ -19,4 +19,10 @@ struct Piece {
 /// extent must be raw; `base` is the byte position of its first element.
 std::vector<Piece> cut_into_pieces(const Chunk& chunk, int64_t element_bytes, uint64_t base);
 
+/// Byte position of the element at `coordinates`, which are inside the piece's box.
+uint64_t byte_position(const Piece& piece, const Dims& coordinates);
+
+/// Byte position of an extent's first element, in the file or the decoded stream.
+uint64_t first_byte(const Extent& extent);
+
 }  // namespace ferry

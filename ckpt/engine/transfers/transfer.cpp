@@ -45,10 +45,6 @@ std::vector<Box> chunk_boxes(const Entry& entry) {
   return boxes;
 }
 
-uint64_t first_byte(const Extent& extent) {
-  return extent.zstd ? extent.payload_offset : extent.offset + extent.payload_offset;
-}
-
 // Sorts loops by target stride and joins those that continue each other on both sides, and in the
 // remainders if there are any: their loops stay the same but for their own strides.
 void merge_loops(std::vector<Transfer::Loop>& loops, std::vector<int64_t>* others = nullptr) {
@@ -78,14 +74,6 @@ void merge_loops(std::vector<Transfer::Loop>& loops, std::vector<int64_t>* other
     loops.push_back(both.loop);
     if (others) others->push_back(both.other);
   }
-}
-
-uint64_t byte_position(const Piece& piece, const Dims& coordinates) {
-  auto position = static_cast<int64_t>(piece.offset);
-  for (size_t axis = 0; axis < coordinates.size(); ++axis) {
-    position += (coordinates[axis] - piece.box.offset[axis]) * piece.strides[axis];
-  }
-  return static_cast<uint64_t>(position);
 }
 
 }  // namespace

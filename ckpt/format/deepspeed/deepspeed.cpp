@@ -16,7 +16,6 @@
 #include "ckpt/format/deepspeed/partitions.h"
 #include "ckpt/format/deepspeed/universal.h"
 #include "ckpt/format/deepspeed/zero_files.h"
-#include "ckpt/format/deepspeed/zero_model.h"
 #include "ckpt/format/torch/torch_file.h"
 
 namespace ferry {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/integrity/checks/check_list.h"
+#include "ckpt/integrity/checks/byte_checks.h"
 #include "ckpt/integrity/problem.h"
 
 namespace ferry {

@@ -5,9 +5,11 @@
 // front to back; the rest is read by several threads, in the order of the files.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <span>
 #include <string>
 #include <variant>
@@ -18,6 +20,7 @@
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/passing_values.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/integrity/manifest/manifest.h"
 
 namespace ferry {
 
@@ -60,5 +63,30 @@ uint64_t covered_bytes(std::span<const ByteCheck> checks);
 /// whole.
 std::vector<ByteCheck> reads_of_uncovered(std::span<const ByteCheck> checks,
                                           std::span<const std::vector<ByteRange>> ranges);
+
+// The byte checks of a checkpoint, each with what it is of.
+
+/// Where a check comes from.
+struct CheckOrigin {
+  const ManifestItem* item = nullptr;    // of ferry's manifest
+  const std::string* archive = nullptr;  // of a record: what its archive holds
+  std::string record;                    // of a record: its name
+  bool blob = false;                     // of a download: the name of the blob is its SHA-256
+};
+
+/// Origins are parallel to checks. A file that is missing or could not be read has no checks.
+struct CheckList {
+  std::vector<ByteCheck> checks;
+  std::vector<CheckOrigin> origins;
+
+  void add(const ByteCheck& check, CheckOrigin origin = {}) {
+    checks.push_back(check);
+    origins.push_back(std::move(origin));
+  }
+  void append(CheckList list) {
+    std::move(list.checks.begin(), list.checks.end(), std::back_inserter(checks));
+    std::move(list.origins.begin(), list.origins.end(), std::back_inserter(origins));
+  }
+};
 
 }  // namespace ferry

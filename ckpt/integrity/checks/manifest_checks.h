@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/integrity/checks/check_list.h"
+#include "ckpt/integrity/checks/byte_checks.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/manifest/sha256_manifest.h"
 #include "ckpt/integrity/problem.h"

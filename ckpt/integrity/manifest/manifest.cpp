@@ -9,7 +9,6 @@
 #include <span>
 
 #include "ckpt/base/checked.h"
-#include "ckpt/integrity/manifest/manifest_text.h"
 
 namespace ferry {
 namespace {

@@ -68,4 +68,14 @@ Manifest parse_manifest(std::string_view text, const std::string& path);
 /// "tensor a.b [0:2, 0:32]", "object args"; empty when the item is neither.
 std::string describe(const ManifestItem& item);
 
+// What the writer and the reader of a manifest's text share.
+
+inline constexpr std::string_view kManifestFormat = "ferry.manifest";
+inline constexpr uint64_t kManifestVersion = 1;
+
+/// The text ends in these, with 32 hexadecimal digits between: the digest of all bytes before the
+/// digits.
+inline constexpr std::string_view kManifestDigestBefore = "\"digest\": \"";
+inline constexpr std::string_view kManifestDigestAfter = "\"\n}\n";
+
 }  // namespace ferry

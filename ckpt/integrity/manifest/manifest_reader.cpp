@@ -6,7 +6,6 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/integrity/manifest/manifest.h"
-#include "ckpt/integrity/manifest/manifest_text.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {

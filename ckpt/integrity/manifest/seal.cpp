@@ -7,24 +7,109 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
+#include "ckpt/core/catalog.h"
 #include "ckpt/engine/progress_meter.h"
 #include "ckpt/integrity/checks/byte_checks.h"
 #include "ckpt/integrity/manifest/folder_files.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/manifest/sha256_manifest.h"
-#include "ckpt/integrity/manifest/stored_items.h"
 #include "ckpt/integrity/verify.h"
+#include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/publish.h"
 #include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/open.h"
 
 namespace ferry {
 namespace {
+
+// The items of a manifest for existing files: one for each run of bytes that holds tensors or
+// objects, and one for each run between them.
+
+// Bytes of a file that hold something.
+struct Holding {
+  uint64_t offset = 0, end = 0;
+  std::vector<ManifestTensor> tensors;
+  std::string object;
+};
+
+using HoldingsByFile = std::map<std::string, std::vector<Holding>>;
+
+HoldingsByFile holdings_of(const Catalog* stored) {
+  HoldingsByFile by_file;
+  if (stored == nullptr) return by_file;
+  const auto add = [&](const Extent& extent) -> Holding* {
+    if (extent.length == 0) return nullptr;
+    auto& holdings = by_file[stored->files.at(extent.file).path];
+    return &holdings.emplace_back(Holding{extent.offset, extent.offset + extent.length, {}, {}});
+  };
+  for (const Entry& entry : stored->entries) {
+    for (const Chunk& chunk : entry.chunks) {
+      if (Holding* holding = add(chunk.extent)) holding->tensors = {{entry.name, chunk.box}};
+    }
+  }
+  for (const Object& object : stored->objects) {
+    if (Holding* holding = add(object.extent)) holding->object = object.name;
+  }
+  return by_file;
+}
+
+// Those that overlap (tensors that share a storage, objects of one pickle) become one.
+std::vector<Holding> apart(std::vector<Holding> holdings) {
+  std::stable_sort(holdings.begin(), holdings.end(),
+                   [](const Holding& a, const Holding& b) { return a.offset < b.offset; });
+  std::vector<Holding> result;
+  for (Holding& holding : holdings) {
+    if (result.empty() || holding.offset >= result.back().end) {
+      result.push_back(std::move(holding));
+      continue;
+    }
+    Holding& last = result.back();
+    last.end = std::max(last.end, holding.end);
+    last.tensors.insert(last.tensors.end(), holding.tensors.begin(), holding.tensors.end());
+    if (last.object.empty()) last.object = std::move(holding.object);
+  }
+  return result;
+}
+
+ManifestFile file_of(std::string path, const FileInfo& file, std::vector<Holding> holdings) {
+  ManifestFile result{std::move(path), file.bytes, {}};
+  uint64_t end = 0;
+  for (Holding& holding : apart(std::move(holdings))) {
+    if (holding.end > file.bytes) {
+      fail(ErrorKind::corrupt, "{}: ends at byte {}, but what it holds at {}", file.path,
+           file.bytes, holding.end);
+    }
+    if (holding.offset > end) result.items.push_back({end, holding.offset - end, {}, {}, {}});
+    result.items.push_back({holding.offset,
+                            holding.end - holding.offset,
+                            {},
+                            std::move(holding.tensors),
+                            std::move(holding.object)});
+    end = holding.end;
+  }
+  if (end < file.bytes) result.items.push_back({end, file.bytes - end, {}, {}, {}});
+  return result;
+}
+
+// A manifest without digests. `stored`: the catalog as its files have it (null: nothing is known
+// of them). `files` are all files of `folder` that the manifest is to name.
+Manifest stored_items(const Catalog* stored, const std::string& folder,
+                      std::span<const FileInfo> files) {
+  HoldingsByFile holdings = holdings_of(stored);
+  Manifest manifest;
+  const size_t prefix = join(folder, "").size();
+  for (const FileInfo& file : files) {
+    manifest.files.push_back(
+        file_of(file.path.substr(prefix), file, std::move(holdings[file.path])));
+  }
+  return manifest;
+}
 
 constexpr uint64_t kPieceBytes = 1 << 20;  // read at once
 

@@ -52,7 +52,7 @@ void judge(const FileSystem& file_system, const std::string& folder, const std::
     return;  // given back meanwhile, or another user's alone
   }
   Life life = life_of(file_system, path, record.value_or(LockRecord{}));
-  // Its writer died, or is about to lock and fill it: then it makes another one (lock.cpp).
+  // Its writer died, or is about to lock and fill it: then it makes another one (write_lock.cpp).
   const bool never_locked = !record && !left.token.empty() && left.names.empty();
   if (never_locked && life == Life::unknown) life = Life::dead;
   if (left.life != Life::alive) left.life = life;

@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "ckpt/io/file_system.h"
-#include "ckpt/io/staging/process_identity.h"
+#include "ckpt/io/staging/processes.h"
 
 namespace ferry {
 

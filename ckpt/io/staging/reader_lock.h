@@ -16,14 +16,14 @@ namespace ferry {
 
 class ReaderLock {
  public:
-  /// Marks a checkpoint folder or lone file; before anything of it is read. Never fails: a lock
-  /// that cannot be had is void, and says why.
+  /// Locks a checkpoint folder or lone file, before anything of it is read. Never fails: a lock
+  /// that is not possible is void, and says why.
   ReaderLock(const FileSystem& file_system, const std::string& path);
 
   /// Why others cannot see the lock; empty when they can.
   const std::string& problem() const noexcept { return problem_; }
 
-  /// True while the path leads to the checkpoint that was marked. Where even that cannot be seen:
+  /// True while the path leads to the checkpoint that was locked. Where even that cannot be seen:
   /// true.
   bool still_there() const;
 

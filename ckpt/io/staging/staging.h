@@ -42,9 +42,9 @@ class StagedFolder {
 
   /// Syncs the folder and those in it, puts it in the target's place and syncs the parent. An older
   /// target is removed once the new one is in place; a ferry process that began to read it
-  /// meanwhile learns it (ReaderLock). busy when another process took the lock over. All files
+  /// meanwhile gets an error (ReaderLock). busy when another process took the lock over. All files
   /// inside must have been synced by their writers. Returns the lock, for those who are not done
-  /// with the target; dropped, it is given back.
+  /// with the target; its destructor releases it.
   std::unique_ptr<WriteLock> commit();
 
  private:

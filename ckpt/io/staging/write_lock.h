@@ -3,10 +3,10 @@
 //
 // leftovers.h says how a writer's life is judged. The lock of a dead one is taken over at once;
 // that of one which cannot be judged (of another host, where locks do not show) once nothing of it
-// changed for kTakeOverSeconds. Should it live after all, its commit fails and says who took over,
-// and what it wrote stays aside for kRemoveSeconds. So one writer wins on any file system; what
-// depends on locks that every host sees is only how early the other one learns it. LockableFile
-// says where these are. docs/decisions/0023-locks.md has the reasons.
+// changed for kTakeOverSeconds. If the old owner is still alive, its commit fails and says who took
+// over, and what it wrote stays aside for kRemoveSeconds. So one writer wins on any file system;
+// locks that every host sees only make the other one notice earlier. LockableFile says where these
+// are. docs/decisions/0023-claims.md has the reasons.
 #pragma once
 
 #include <cstdint>

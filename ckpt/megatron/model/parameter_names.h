@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ckpt/megatron/model/blocks.h"
 
@@ -50,5 +51,22 @@ std::string separate_norm_name(std::string_view name, const NamedParameter& para
 
 /// The number that `text` starts with, before a dot or its end, and the rest after the dot.
 std::optional<int64_t> leading_number(std::string_view text, std::string_view* rest);
+
+// From the name of one layer's, one expert's tensor to that of the tensor that holds them all.
+
+/// "decoder.layers.7.mlp.experts.experts.3.linear_fc1.weight" as the tensor that holds all experts
+/// and, where layers are stacked, all layers.
+struct GlobalName {
+  std::string name;
+  bool layer_axis = false, expert_axis = false;
+  int64_t layer = -1;  // of the decoder; -1: not of a layer
+  int64_t expert = -1;
+};
+
+GlobalName global_name(std::string_view local, bool stacked);
+
+/// Whether every layer of the decoder has parameters of the same names; where not, they are no one
+/// tensor. `names` number layers and experts.
+bool layers_are_alike(const std::vector<std::string>& names);
 
 }  // namespace ferry

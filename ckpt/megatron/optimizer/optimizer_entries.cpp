@@ -1,37 +1,11 @@
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "ckpt/base/error.h"
 
 namespace ferry {
-namespace {
-
-constexpr std::array<std::string_view, 3> kUsualOrder = {"param", "exp_avg", "exp_avg_sq"};
-
-constexpr std::string_view kPrefix = "optimizer.state.";
-
-}  // namespace
-
-size_t usual_rank(std::string_view state) {
-  return std::find(kUsualOrder.begin(), kUsualOrder.end(), state) - kUsualOrder.begin();
-}
-
-std::string optimizer_entry_name(std::string_view state, std::string_view key) {
-  if (state == "fp32_param") state = "param";
-  return std::string(kPrefix) + std::string(state) + "." + std::string(key);
-}
-
-std::optional<OptimizerEntryName> parse_optimizer_entry_name(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  const size_t dot = name.find('.');
-  if (dot == 0 || dot == std::string_view::npos || dot + 1 == name.size()) return std::nullopt;
-  return OptimizerEntryName{name.substr(0, dot), name.substr(dot + 1)};
-}
-
 std::vector<Chunk>& OptimizerEntries::chunks(std::string_view name, DType dtype, uint32_t tensor) {
   if (name == "fp32_param") name = "param";
   auto at = std::ranges::find(states_, name, &State::name);

@@ -3,27 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/megatron/model/model_layout.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
-
-/// "optimizer.state.<state>.<key>", with fp32_param spelled param.
-std::string optimizer_entry_name(std::string_view state, std::string_view key);
-
-/// The order of a state among those of a parameter: param, exp_avg, exp_avg_sq, then all others.
-size_t usual_rank(std::string_view state);
-
-/// The two parts of such a name. Nothing for another name.
-struct OptimizerEntryName {
-  std::string_view state, key;
-};
-std::optional<OptimizerEntryName> parse_optimizer_entry_name(std::string_view name);
 
 class OptimizerEntries {
  public:

@@ -7,7 +7,6 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/model/global_names.h"
 #include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {

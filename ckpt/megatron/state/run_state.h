@@ -10,9 +10,11 @@
 // "optimizer.state.{param,exp_avg,exp_avg_sq}.<name of the model tensor>", fp32 in its shape.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,5 +74,25 @@ struct RunState {
   std::optional<ModuleChoice> modules;
   std::vector<std::string> warnings;  // what could not be carried over, one sentence each
 };
+
+/// "optimizer.state.<state>.<key>", with fp32_param spelled param.
+std::string optimizer_entry_name(std::string_view state, std::string_view key);
+
+/// The two parts of such a name. Nothing for another name.
+struct OptimizerEntryName {
+  std::string_view state, key;
+};
+std::optional<OptimizerEntryName> parse_optimizer_entry_name(std::string_view name);
+
+/// The order of a state among those of a parameter: param, exp_avg, exp_avg_sq, then all others.
+size_t usual_rank(std::string_view state);
+
+/// The random number states of the target's grid, one a pipeline stage and tensor rank in this
+/// order; empty when one is missing or they are for another number of data ranks.
+std::vector<const RngState*> usable_rng(const RunState& state);
+
+/// A sentence for the warnings: the random number states unless the format `holds_rng`, the state
+/// of rerun checks, extra states of modules that say something. Empty when there is none of them.
+std::string lost_objects(const RunState& state, std::string_view format, bool holds_rng);
 
 }  // namespace ferry

@@ -4,7 +4,6 @@
 #include <unordered_map>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/optimizer/optimizer_entries.h"
 
 namespace ferry {
 

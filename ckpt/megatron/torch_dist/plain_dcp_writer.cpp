@@ -7,7 +7,7 @@
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/state/edit.h"
-#include "ckpt/megatron/state/lost_objects.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/torch_dist/placement.h"
 
 namespace ferry {

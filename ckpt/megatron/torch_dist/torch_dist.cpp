@@ -8,11 +8,11 @@
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/torch/objects.h"
+#include "ckpt/megatron/config/bridge.h"
 #include "ckpt/megatron/model/args.h"
-#include "ckpt/megatron/nemo/bridge.h"
-#include "ckpt/megatron/optimizer/layer_wise_files.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
 #include "ckpt/megatron/optimizer/masters/shifted_state.h"
+#include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_state.h"
 #include "ckpt/store/run_folder.h"
 

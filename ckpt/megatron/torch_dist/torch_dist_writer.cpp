@@ -24,7 +24,6 @@
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/torch_dist/common_state.h"
-#include "ckpt/megatron/torch_dist/extra_state.h"
 #include "ckpt/megatron/torch_dist/placement.h"
 
 namespace ferry {

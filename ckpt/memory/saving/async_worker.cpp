@@ -10,7 +10,6 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/group/together.h"
-#include "ckpt/memory/saving/ticket_state.h"
 
 namespace ferry {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/megatron/nemo/nemo_config.h"
-#include "ckpt/megatron/nemo/yaml.h"
+#include "ckpt/megatron/config/nemo_config.h"
+#include "ckpt/megatron/config/yaml.h"
 
 namespace ferry::mnist {
 namespace {

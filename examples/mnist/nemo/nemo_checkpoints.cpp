@@ -8,10 +8,10 @@
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/group/together.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/memory/open_together.h"
+#include "ckpt/memory/run_snapshots.h"
 #include "ckpt/memory/save.h"
-#include "ckpt/memory/torch_snapshot.h"
 #include "nemo/checkpoint_names.h"
 #include "trainer/arguments/namespace.h"
 

@@ -9,7 +9,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/torch/objects.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "tests/megatron/reshard_support.h"
 
 namespace ferry {

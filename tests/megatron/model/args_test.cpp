@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "ckpt/base/error.h"
 #include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/run_arguments.h"
 
 namespace ferry {
 namespace {
@@ -54,6 +56,26 @@ TEST(MegatronArgs, ReleaseIsTheNewestArgumentsFirst) {
             "Megatron Core 0.15");
   EXPECT_EQ(release_from_args(args_of({{"ckpt_drop_redundant_extra_state", 0}})->root()),
             "Megatron Core 0.20 or later");
+}
+
+ParsedArguments parsed(const std::vector<std::pair<std::string, int64_t>>& values) {
+  const auto args = args_of(values);
+  return LoadedValue{args, args->root()};
+}
+
+TEST(ParsedArguments, AreReadAnewWhenOthersAreAssigned) {
+  ParsedArguments args;
+  EXPECT_EQ(args.run.tensor, 1);
+  EXPECT_EQ(args.run.vocabulary_divisor, 128);
+  args = parsed({{"tensor_model_parallel_size", 4}, {"make_vocab_size_divisible_by", 64}});
+  EXPECT_EQ(args.run.tensor, 4);
+  EXPECT_EQ(args.run.vocabulary_divisor, 64);
+  EXPECT_EQ(args.value.get("tensor_model_parallel_size").integer(), 4);
+  args = parsed({{"pipeline_model_parallel_size", 2}});
+  EXPECT_EQ(args.run.tensor, 1);
+  EXPECT_EQ(args.run.pipeline, 2);
+  EXPECT_THROW(args = parsed({{"tensor_model_parallel_size", -4}}), Error);
+  EXPECT_EQ(args.run.pipeline, 2);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/torch/objects.h"
-#include "ckpt/megatron/rank_folders/consistency.h"
 #include "ckpt/megatron/rank_folders/folder_names.h"
+#include "ckpt/megatron/rank_folders/rank.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {

@@ -3,7 +3,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/state/edit.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
 #include "ckpt/open.h"
 #include "tests/megatron/writer_support.h"

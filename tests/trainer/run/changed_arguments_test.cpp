@@ -1,5 +1,5 @@
 // How a run goes on whose arguments are others than those it began with, and what it leaves out.
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "tests/trainer/run/runs.h"
 
 namespace ferry::test {

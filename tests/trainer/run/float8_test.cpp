@@ -1,7 +1,7 @@
 // Runs whose linear layers multiply 8-bit numbers: they go as in bf16, begin again where they were,
 // and are refused where sizes do not fit.
 #include "ckpt/format/pickle/values/draft.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "tests/trainer/run/runs.h"
 #include "trainer/checkpoint/float8_scaling.h"
 #include "trainer/run/memory_plan.h"

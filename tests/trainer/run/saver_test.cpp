@@ -5,7 +5,7 @@
 
 #include "ckpt/io/forwarding_file_system.h"
 #include "ckpt/io/staging/write_lock.h"
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/store/prune.h"
 #include "tests/trainer/run/runs.h"
 #include "trainer/rank/room.h"

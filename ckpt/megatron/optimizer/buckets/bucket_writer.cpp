@@ -9,7 +9,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
-#include "ckpt/megatron/optimizer/buckets/bucket_names.h"
+#include "ckpt/megatron/optimizer/buckets/bucket_store.h"
 #include "ckpt/megatron/optimizer/buckets/buffer_state.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"

@@ -26,7 +26,7 @@ struct PlacedBuckets {
 };
 
 /// `target`: of the layout to write for, which the state has been brought to (vocabulary, parameter
-/// groups: state/retarget.h). The order of the parameters is the source's (state.modules) where
+/// groups: megatron/retarget.h). The order of the parameters is the source's (state.modules) where
 /// that is known, else that of today's Megatron-LM. Linear in what is written; nothing is read.
 /// Empty when the state has no optimizer. mismatch when a tensor cannot be split over the target's
 /// ranks or optimizer state is missing; unsupported for modules whose order of parameters is not

@@ -1,8 +1,10 @@
-// The optimizer's state of legacy rank folders: what legacy_optimizer.h reads.
+// The optimizer's state of legacy rank folders: what optimizer.h and layer_wise.h read.
 //
 // Source: megatron/core/optimizer/distrib_optimizer.py (state_dict, get_parameter_state_dp_zero),
 // optimizer.py (state_dict of every class, save_parameter_state), torch/optim/optimizer.py.
 #pragma once
+
+#include <vector>
 
 #include "ckpt/core/plan.h"
 #include "ckpt/format/torch/torch_file_plan.h"
@@ -23,5 +25,15 @@ void add_flat_optimizer_file(Plan& plan, LegacyTarget& target, const LegacyRankT
 /// copies of 16-bit parameters. unsupported when a parameter belongs to no parameter group.
 Value plain_optimizer_value(TorchFilePlan& file, LegacyTarget& target,
                             const LegacyRankTarget& rank);
+
+/// "optimizer" of a rank's model file, which has what the folder's first rank has; nothing reads
+/// it.
+Value layer_wise_optimizer_value(TorchFilePlan& file, LegacyTarget& target,
+                                 const LegacyRankTarget& rank);
+
+/// Adds <folder>/layer_wise_optimizer_N.pt of every data rank of every folder. unsupported where
+/// Megatron-LM would lose a part of them.
+void add_layer_wise_files(Plan& plan, LegacyTarget& target,
+                          const std::vector<LegacyRankTarget>& ranks);
 
 }  // namespace ferry

@@ -7,11 +7,10 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/rank_folders/rank.h"
-#include "ckpt/megatron/rank_folders/write/layer_wise_writer.h"
 #include "ckpt/megatron/rank_folders/write/optimizer_writer.h"
 #include "ckpt/megatron/rank_folders/write/rng.h"
 #include "ckpt/megatron/rank_folders/write/state_names.h"
-#include "ckpt/megatron/state/lost_objects.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 namespace {

@@ -24,7 +24,7 @@ struct LegacyOptions {
 };
 
 /// Plans the folder of one iteration. `state` has been brought to the target's layout
-/// (state/retarget.h) or made for it; its source must outlive the plan. Each tensor has a storage
+/// (megatron/retarget.h) or made for it; its source must outlive the plan. Each tensor has a storage
 /// of its own, row-major. unsupported when the format cannot hold the layout (expert tensor ranks
 /// that do not go along with tensor ranks), the modules' order of parameters is not known, or the
 /// arguments do not say by how many ranks;

@@ -1,4 +1,4 @@
-#include "ckpt/megatron/state/retarget.h"
+#include "ckpt/megatron/retarget.h"
 
 #include <algorithm>
 #include <string_view>
@@ -84,24 +84,6 @@ void retarget(RunState& state, const ParallelTarget& target, std::optional<int64
         "it loads at another layout",
         after.pipeline, after.tensor));
   }
-}
-
-std::vector<const RngState*> usable_rng(const RunState& state) {
-  if (state.rng.empty()) return {};
-  const RunArguments& run = state.args.run;
-  const int64_t data = run.world_size / run.tensor / run.pipeline / run.context;
-  const auto count = static_cast<size_t>(run.random_by_data_rank && data > 1 ? data : 1);
-  std::vector<const RngState*> usable(run.pipeline * run.tensor);
-  for (const RngState& rng : state.rng) {
-    if (rng.stages != run.pipeline || rng.tensor_ranks != run.tensor) continue;
-    const bool inside =
-        rng.stage >= 0 && rng.stage < run.pipeline && rng.tensor >= 0 && rng.tensor < run.tensor;
-    if (inside && rng.value.value.size() == count) {
-      usable[rng.stage * run.tensor + rng.tensor] = &rng;
-    }
-  }
-  const bool complete = std::find(usable.begin(), usable.end(), nullptr) == usable.end();
-  return complete ? usable : std::vector<const RngState*>();
 }
 
 }  // namespace ferry

@@ -1,4 +1,4 @@
-#include "ckpt/megatron/nemo/yaml.h"
+#include "ckpt/megatron/config/yaml.h"
 
 #include <fmt/format.h>
 #include <yaml.h>

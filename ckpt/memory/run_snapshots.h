@@ -1,4 +1,4 @@
-// Snapshots as Megatron-LM's torch_dist checkpoints.
+// Snapshots of a Megatron-LM run: as torch_dist, or as legacy checkpoints (`--ckpt-format torch`).
 #pragma once
 
 #include <memory>
@@ -24,5 +24,12 @@ namespace ferry {
 /// as plan_torch_dist().
 std::shared_ptr<const SnapshotFormat> torch_dist_format(RunState state,
                                                         TorchDistOptions options = {});
+
+/// Snapshots of a Megatron-LM run: as torch_dist_format(), of a state that names the tensors of the
+/// model and of the optimizer. The group's ranks are those of the layout that the arguments name.
+/// The first rank of each model-parallel rank's folder writes its model; a distributed optimizer's
+/// flat buffers are written by the ranks that share them, each its part. Otherwise as
+/// plan_legacy(). A snapshot without objects. `optimizer`: with its state.
+std::shared_ptr<const SnapshotFormat> legacy_format(RunState state, bool optimizer = true);
 
 }  // namespace ferry

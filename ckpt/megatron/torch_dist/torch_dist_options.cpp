@@ -1,4 +1,4 @@
-#include "ckpt/megatron/torch_dist/core_release.h"
+#include "ckpt/megatron/torch_dist/torch_dist_options.h"
 
 #include <charconv>
 

@@ -1,4 +1,4 @@
-#include "ckpt/megatron/nemo/bridge.h"
+#include "ckpt/megatron/config/bridge.h"
 
 #include <utility>
 
@@ -7,8 +7,8 @@
 #include "ckpt/io/file_system.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/model/run_arguments.h"
-#include "ckpt/megatron/nemo/nemo_config.h"
-#include "ckpt/megatron/nemo/yaml.h"
+#include "ckpt/megatron/config/nemo_config.h"
+#include "ckpt/megatron/config/yaml.h"
 
 namespace ferry {
 namespace {

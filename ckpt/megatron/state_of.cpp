@@ -1,4 +1,4 @@
-#include "ckpt/megatron/state/state_of.h"
+#include "ckpt/megatron/state_of.h"
 
 #include <algorithm>
 #include <array>

@@ -17,8 +17,4 @@ namespace ferry {
 void retarget(RunState& state, const ParallelTarget& target,
               std::optional<int64_t> divisor = std::nullopt);
 
-/// The random number states of the target's grid, one a pipeline stage and tensor rank in this
-/// order; empty when one is missing or they are for another number of data ranks.
-std::vector<const RngState*> usable_rng(const RunState& state);
-
 }  // namespace ferry

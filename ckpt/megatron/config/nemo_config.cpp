@@ -1,4 +1,4 @@
-#include "ckpt/megatron/nemo/nemo_config.h"
+#include "ckpt/megatron/config/nemo_config.h"
 
 #include <fmt/core.h>
 

@@ -6,7 +6,7 @@
 #   megatron -> all of these and checkpoint.h (data)
 #   in megatron: model <- state <- optimizer <- config <- torch_dist <- rank_folders <- fsdp <- nemo <- state_of.h, retarget.h
 #   open.h, integrity, memory -> megatron, too
-#   convert -> ckpt    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels    tools -> all of these
+#   convert -> ckpt    ops -> ckpt, convert    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels    tools -> all of these
 #   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, loop) <- rank (the loop) <- run (language models)
 #   and arguments -> itself; data -> ckpt alone; loop -> arguments
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
@@ -48,6 +48,7 @@ allow ckpt/megatron/fsdp         "$megatron/(model|state|optimizer|torch_dist|ra
 allow ckpt/megatron/nemo         "$megatron/(model|state|optimizer|config|torch_dist|nemo)/[^\"]*"
 allow ckpt          'ckpt/[^"]*'
 allow convert       '(ckpt|convert)/[^"]*'
+allow ops           '(ckpt|convert|ops)/[^"]*'
 allow text          '(ckpt/(base|io)|text)/[^"]*'
 allow kernels       'kernels/[^"]*'
 allow trainer       '(ckpt|convert|kernels|trainer)/[^"]*'
@@ -60,12 +61,12 @@ allow trainer/data  '(ckpt|trainer/data)/[^"]*'
 allow trainer/checkpoint '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|loop|checkpoint))/[^"]*'
 allow trainer/rank '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|loop|checkpoint|rank))/[^"]*'
 allow trainer/loop  '(ckpt|convert|trainer/(arguments|loop))/[^"]*'
-allow tools         '(ckpt|convert|text|trainer|tools)/[^"]*'
+allow tools         '(ckpt|convert|ops|text|trainer|tools)/[^"]*'
 
-device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert text kernels/*.h kernels/cpu trainer tools | grep -vE '^(ckpt/group/mpi|trainer/communicator/(mpi|nccl))/' || true)
+device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert ops text kernels/*.h kernels/cpu trainer tools | grep -vE '^(ckpt/group/mpi|trainer/communicator/(mpi|nccl))/' || true)
 if [ -n "$device" ]; then
     echo "$device"
-    echo "error: ckpt, convert, text, kernels/cpu, trainer and tools must build without CUDA, NCCL and MPI" >&2
+    echo "error: ckpt, convert, ops, text, kernels/cpu, trainer and tools must build without CUDA, NCCL and MPI" >&2
     found=1
 fi
 exit $found

@@ -1,5 +1,7 @@
 #include "ckpt/base/size_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -48,6 +50,20 @@ std::optional<uint64_t> size_in_bytes(std::string_view text) {
     return std::nullopt;
   }
   return static_cast<uint64_t>(std::llround(bytes));
+}
+
+std::string three_digits(double value) {
+  const int decimals = value < 9.995 ? 2 : (value < 99.95 ? 1 : 0);
+  return fmt::format("{:.{}f}", value, decimals);
+}
+
+std::string human_bytes(uint64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  static constexpr std::array<const char*, 6> kUnits{"kB", "MB", "GB", "TB", "PB", "EB"};
+  double value = static_cast<double>(bytes) / 1e3;
+  size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1e3;
+  return three_digits(value) + " " + kUnits[unit];
 }
 
 }  // namespace ferry

@@ -48,6 +48,18 @@ bool is_of_layers(const json& list, const A& a) {
   return list.is_array() && static_cast<int64_t>(list.size()) == a.layers;
 }
 
+// The same, of whole numbers: true and false are none, and compare equal to no number.
+bool is_numbers_of_layers(const json& list, const A& a) {
+  return is_of_layers(list, a) &&
+         std::ranges::all_of(list, [](const json& value) { return value.is_number_integer(); });
+}
+
+void check_rotated_part(const json&, const A& a, std::vector<std::string>& reasons) {
+  if (a.rotary_fraction >= 0 && a.rotary_fraction <= 1) return;
+  reasons.push_back(
+      fmt::format("partial_rotary_factor is {}, not a number from 0 to 1", a.rotary_fraction));
+}
+
 }  // namespace
 
 ConfigRow plain(std::string_view key, int64_t A::*member) {
@@ -125,7 +137,8 @@ ConfigRow partial_rotary() {
                 for (const char* parameters : {"rope_parameters", "rope_scaling"}) {
                   if (config.contains(parameters)) config[parameters][name] = a.rotary_fraction;
                 }
-              }};
+              },
+          .check = check_rotated_part};
 }
 
 ConfigRow no_rope_layers() {
@@ -145,12 +158,12 @@ ConfigRow no_rope_layers() {
                 const int64_t every = std::max<int64_t>(1, integer_of(config, interval.c_str(), 1));
                 a.unrotated_layers.clear();
                 for (int64_t layer = 0; layer < a.layers; ++layer) {
-                  a.unrotated_layers.push_back(is_of_layers(layers, a)
+                  a.unrotated_layers.push_back(is_numbers_of_layers(layers, a)
                                                    ? layers[static_cast<size_t>(layer)] == 0
                                                    : (layer + 1) % every == 0);
                 }
                 if (std::ranges::count(a.unrotated_layers, true) == 0) a.unrotated_layers.clear();
-                if (layers.is_null() || is_of_layers(layers, a)) config[list] = rotated(a);
+                if (layers.is_null() || is_numbers_of_layers(layers, a)) config[list] = rotated(a);
                 config.erase(interval);
               },
           .write = [=](const A& a, json& config) { config[list] = rotated(a); }};

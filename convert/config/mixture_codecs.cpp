@@ -25,6 +25,16 @@ void require_shared_expert(const A& a, std::string_view family, std::vector<std:
   if (a.experts > 0 && a.shared_ffn == 0) reasons.push_back(always_has(kSharedExpert, family));
 }
 
+// A token cannot use more groups than there are, where groups are used at all.
+void check_groups(const json& config, const A& a, std::vector<std::string>& reasons) {
+  const int64_t groups = integer_of(config, "n_group", 1);
+  const int64_t chosen = integer_of(config, "topk_group", 1);
+  if (a.experts == 0 || groups <= 1 || chosen <= groups) return;
+  if (text_of(config, "topk_method", "group_limited") == "greedy") return;
+  reasons.push_back(fmt::format("a token uses {} groups (topk_group) where there are {} (n_group)",
+                                chosen, groups));
+}
+
 }  // namespace
 
 ConfigRow of_mixtures(std::string_view key, json value) {
@@ -157,6 +167,7 @@ ConfigRow router_groups() {
                 config["n_group"] = limited ? a.router_groups : 1;
                 config["topk_group"] = limited ? a.router_groups_per_token : 1;
               },
+          .check = check_groups,
           .unsupported =
               [](const A& a, std::string_view, std::vector<std::string>& reasons) {
                 if (a.experts == 0 || a.router_groups <= 0 || a.experts % a.router_groups == 0) {

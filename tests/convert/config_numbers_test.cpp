@@ -156,6 +156,33 @@ TEST(ConfigNumbers, ExpertsAreEnough) {
   EXPECT_THAT(refusal(config), HasSubstr("experts do not divide into 3 groups"));
 }
 
+TEST(ConfigNumbers, NoMoreThanAHeadIsRotated) {
+  json config = config_of("glm4_moe");
+  EXPECT_EQ(refusal(config), "");
+  for (const double part : {-0.5, 1.5}) {
+    config["rope_parameters"]["partial_rotary_factor"] = part;
+    EXPECT_THAT(refusal(config), HasSubstr("not a number from 0 to 1")) << part;
+  }
+}
+
+TEST(ConfigNumbers, ATokenUsesGroupsThatExist) {
+  json config = config_of("glm4_moe");
+  config["topk_group"] = 3;
+  EXPECT_THAT(refusal(config),
+              HasSubstr("a token uses 3 groups (topk_group) where there are 2 (n_group)"));
+}
+
+TEST(ConfigNumbers, LayersWithoutPositionsAreListedAsNumbers) {
+  const std::vector<json> wrong = {json::array({true, true, false, true}),
+                                   json::array({"1", "1", "0", "1"}), json::array({1, 1, 0}),
+                                   json::object()};
+  for (const json& list : wrong) {
+    json config = config_of("smollm3");
+    config["no_rope_layers"] = list;
+    EXPECT_THAT(refusal(config), HasSubstr("no_rope_layers is ")) << list;
+  }
+}
+
 TEST(ConfigNumbers, LongValuesAreShownByTheirBeginning) {
   json config = config_of("llama");
   config["hidden_size"] = std::string(1 << 20, 'x');

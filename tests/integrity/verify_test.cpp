@@ -117,7 +117,7 @@ TEST(Verify, ASha256TellsWhichTensorsLieInTheFile) {
   flip(*written.memory, shard, written.memory->get(shard).size() - 1);
   EXPECT_THAT(
       problems(written.memory, "model"),
-      ElementsAre(AllOf(HasSubstr("damaged somewhere in its "), HasSubstr("where lie tensor "),
+      ElementsAre(AllOf(HasSubstr("damaged somewhere in its "), HasSubstr("which hold tensor "),
                         HasSubstr("the SHA-256 of integrity.json"))));
 }
 
@@ -280,7 +280,7 @@ TEST(VerifyLegacy, DamagedNamesAreDamage) {
   ASSERT_NE(at, std::string::npos);
   flip(*memory, file, at);
   EXPECT_THAT(problems(memory, "run"),
-              testing::IsSupersetOf({HasSubstr("CRC-32"), HasSubstr("is not known")}));
+              testing::IsSupersetOf({HasSubstr("CRC-32"), HasSubstr("it is unknown where")}));
 }
 
 TEST(VerifyLegacy, RanksFilesAreChecked) {

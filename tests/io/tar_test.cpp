@@ -107,7 +107,7 @@ TEST(Tar, WhatLiesIsCorrupt) {
   EXPECT_THAT(tar_problem(kCorrupt, flipped), HasSubstr("checksum"));
   EXPECT_THAT(tar_problem(kCorrupt, tar_header("a", "77777777777") + kTarEnd),
               HasSubstr("larger than what follows"));
-  EXPECT_THAT(tar_problem(kCorrupt, tar_header("a", "9") + kTarEnd), HasSubstr("no number"));
+  EXPECT_THAT(tar_problem(kCorrupt, tar_header("a", "9") + kTarEnd), HasSubstr("not a number"));
   EXPECT_THAT(tar_problem(kCorrupt, tar_header("a", std::string("\x80\xff\xff\xff\xff\xff\xff\xff"
                                                                 "\xff\xff\xff\xff",
                                                                 12)) +

@@ -138,7 +138,7 @@ TEST_F(MemoryFolder, ListsWhatWasLookedForAndFound) {
   memory_->put("x/a.txt", "");
   memory_->put("x/b.txt", "");
   EXPECT_THAT(message_of(ErrorKind::unsupported, "x"),
-              AllOf(HasSubstr("looked for"), HasSubstr("found a.txt, b.txt")));
+              AllOf(HasSubstr("expected a Megatron-LM run"), HasSubstr("found a.txt, b.txt")));
   memory_->put("y", "just some text in a file");
   EXPECT_THAT(message_of(ErrorKind::unsupported, "y"), HasSubstr("neither a safetensors file"));
   memory_->put("z", "");

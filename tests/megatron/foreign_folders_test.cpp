@@ -109,7 +109,7 @@ TEST_F(ForeignFolder, VerlsCriticIsSaid) {
   copy("foreign/verl/fsdp2/global_step_1/actor", "run/global_step_1/critic");
   memory_->put("run/latest_checkpointed_iteration.txt", "1");
   EXPECT_EQ(open("run").path, "run/global_step_1/actor");
-  EXPECT_THAT(open("run").notes, Contains(HasSubstr("holds critic, too")));
+  EXPECT_THAT(open("run").notes, Contains(HasSubstr("holds critic, which is another checkpoint")));
   EXPECT_EQ(open("run/global_step_1").path, "run/global_step_1/actor");
 }
 

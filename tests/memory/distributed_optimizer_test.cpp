@@ -235,7 +235,7 @@ TEST_P(DistributedOptimizer, WhatBucketsHaveNoPlaceForIsRefused) {
   TorchDistOptions options;
   options.optimizer = ShardedOptimizer::dp_reshardable;
   EXPECT_THAT(save_from_memory(torch_dist_format(state_of(truth_), options), true, "runs/a", 1),
-              Each(HasSubstr("has place for")));
+              Each(HasSubstr("has room for")));
   EXPECT_THAT(save_from_memory(legacy_format(state_of(truth_)), true, "runs/b", 1),
               Each(HasSubstr("which this rank writes, it gives")));
   EXPECT_THAT(memory_->list("runs"), IsEmpty());

@@ -152,7 +152,7 @@ TEST_F(PruneTest, WhatCannotBeLookedAtStays) {
   for (const int iteration : {100, 200, 300}) put_complete(iteration);
   run(last(1));
   EXPECT_THAT(left(), ElementsAre(200, 300));
-  EXPECT_THAT(reason(200), HasSubstr("cannot be seen: Permission denied"));
+  EXPECT_THAT(reason(200), HasSubstr("it is unknown whether it is being read: Permission denied"));
 }
 
 // Leftovers that are still there after the cleaning are not told as removed.

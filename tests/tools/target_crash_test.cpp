@@ -18,10 +18,10 @@
 #include "ckpt/integrity/verify.h"
 #include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
+#include "ops/convert.h"
+#include "ops/reshard.h"
 #include "tests/faults/crash.h"
 #include "tests/support.h"
-#include "tools/convert/convert_job.h"
-#include "tools/reshard/reshard_job.h"
 
 namespace ferry::test {
 namespace {
@@ -29,8 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AnyOf;
 using testing::HasSubstr;
-using tool::ConvertTarget;
-using tool::ReshardFormat;
 
 struct Job {
   std::string source, target;
@@ -41,7 +39,7 @@ using Write = std::function<void(const Job& job)>;
 
 Write reshard_to(ReshardFormat format) {
   return [format](const Job& job) {
-    tool::ReshardOptions options;
+    ReshardOptions options;
     options.source = job.source;
     options.target = job.target;
     options.to = format;
@@ -49,13 +47,13 @@ Write reshard_to(ReshardFormat format) {
     options.write.overwrite = job.overwrite;
     options.write.integrity.manifest = job.manifest;
     options.write.engine.threads = 1;  // the order of operations is the same each time
-    tool::reshard(options);
+    reshard(options);
   };
 }
 
 Write convert_to(ConvertTarget format) {
   return [format](const Job& job) {
-    tool::ConvertOptions options;
+    ConvertOptions options;
     options.source = job.source;
     options.target = job.target;
     options.to = format;
@@ -63,7 +61,7 @@ Write convert_to(ConvertTarget format) {
     options.write.overwrite = job.overwrite;
     options.write.integrity.manifest = job.manifest;
     options.write.engine.threads = 1;  // the order of operations is the same each time
-    tool::convert(options);
+    convert(options);
   };
 }
 
@@ -165,7 +163,8 @@ class TargetCrash : public testing::TestWithParam<Target> {
     expect_clean(target_);
     EXPECT_TRUE(fs::exists(join(written(target_), std::string(kManifestName))));
     EXPECT_EQ(open_checkpoint(files_, target_).path, tracked());
-    EXPECT_EQ(open_checkpoint(files_, written(target_)).catalog->entries.size(), GetParam().tensors);
+    EXPECT_EQ(open_checkpoint(files_, written(target_)).catalog->entries.size(),
+              GetParam().tensors);
   }
 
   void expect_whole(const std::string& path) const {

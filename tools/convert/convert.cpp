@@ -6,15 +6,16 @@
 
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
-#include "tools/convert/convert_job.h"
-#include "tools/reshard/renames.h"
+#include "tools/convert/convert_report.h"
 #include "tools/terminal/common_options.h"
+#include "tools/terminal/interrupt.h"
 #include "tools/terminal/layout_options.h"
 #include "tools/terminal/other_formats.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
 #include "tools/terminal/validators.h"
+#include "tools/terminal/write_options.h"
 #include "tools/verify/verify_source.h"
 
 namespace ferry::tool {
@@ -57,7 +58,9 @@ void run(const ConvertFlags& flags, std::shared_ptr<Group> group) {
   }
   ConvertReport report;
   {
+    const InterruptScope interrupt;
     ProgressLine line("converting", flags.progress);
+    options.write.engine.cancel = interrupt.flag();
     options.write.engine.progress = [&](const Progress& progress) { line.show(progress); };
     report = convert(options);
   }

@@ -1,21 +1,31 @@
-// What `ferry convert` says at its end.
+#include "tools/convert/convert_report.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "tools/convert/convert_job.h"
+#include "ckpt/store/run_folder.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/layout.h"
 #include "tools/terminal/text.h"
+#include "tools/terminal/written.h"
 
 namespace ferry::tool {
 namespace {
 
+std::string before_loading(const ConvertReport& report) {
+  if (!report.loaded_instead) return {};
+  return fmt::format("put the word {} in place of {} into {}", kReleaseName,
+                     report.loaded_instead->iteration, shell_word(report.loaded_instead->tracker));
+}
+
 // A command line for a shell. A flag is a name, or a name, a blank and its value.
 std::string loading_line(const ConvertReport& report) {
-  if (report.flags.empty()) return {};
+  if (report.load_with.empty()) return {};
   std::string line = "load with";
-  if (!report.before_loading.empty()) line = report.before_loading + ", then load with";
-  for (const std::string& flag : report.flags) {
+  const std::string first = before_loading(report);
+  if (!first.empty()) line = first + ", then load with";
+  for (const std::string& flag : report.load_with) {
     const size_t blank = flag.find(' ');
     line += " " + flag.substr(0, blank);
     if (blank != std::string::npos) line += " " + shell_word(flag.substr(blank + 1));
@@ -34,7 +44,8 @@ std::string to_text(const ConvertReport& report) {
                       layout.empty() ? "" : ", " + layout);
   text += written_text(report.written, report.tensors, report.parameters, report.integers);
   text += loading_line(report);
-  for (const std::string& warning : report.warnings) text += "note: " + printable(warning) + "\n";
+  for (const std::string& warning : report.warnings)
+    text += "note: " + printable(in_flags(warning)) + "\n";
   return text;
 }
 
@@ -46,17 +57,16 @@ nlohmann::json to_json(const ConvertReport& report) {
       {"format", report.source_format},
       {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
       {"family", report.family.empty() ? json(nullptr) : json(report.family)},
-      {"layout", report.flags.empty() ? json(nullptr) : layout_json(report.layout)},
-      {"load_with", report.flags},
-      {"before_loading",
-       report.before_loading.empty() ? json(nullptr) : json(report.before_loading)},
+      {"layout", report.load_with.empty() ? json(nullptr) : layout_json(report.layout)},
+      {"load_with", report.load_with},
+      {"before_loading", report.loaded_instead ? json(before_loading(report)) : json(nullptr)},
       {"tensors", report.tensors},
       {"parameters", report.parameters},
       {"integers", report.integers},
       {"bytes", report.written.bytes()},
       {"free_bytes", report.written.free_bytes ? json(*report.written.free_bytes) : json(nullptr)},
       {"files", written_json(report.written)},
-      {"warnings", report.warnings},
+      {"warnings", in_flags(report.warnings)},
       {"dry_run", report.written.dry_run},
       {"seconds", report.written.seconds}};
 }

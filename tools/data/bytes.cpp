@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ops/output/paths.h"
 #include "tools/data/commands.h"
 #include "tools/data/data_report.h"
-#include "tools/output/paths.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"

@@ -8,10 +8,10 @@
 #include <set>
 
 #include "ckpt/base/error.h"
+#include "ops/output/paths.h"
 #include "tools/data/commands.h"
 #include "tools/data/data_report.h"
 #include "tools/data/token_files.h"
-#include "tools/output/paths.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"

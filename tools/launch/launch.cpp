@@ -12,6 +12,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/group/mpi/launcher.h"
 #include "ckpt/io/file_system.h"
+#include "ops/output/paths.h"
 #include "tools/commands.h"
 #include "tools/launch/check.h"
 #include "tools/launch/configuration.h"
@@ -19,7 +20,6 @@
 #include "tools/launch/presets.h"
 #include "tools/launch/scripts.h"
 #include "tools/launch/training_words.h"
-#include "tools/output/paths.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 

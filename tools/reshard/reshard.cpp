@@ -4,16 +4,17 @@
 
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
-#include "tools/convert/convert_job.h"
-#include "tools/reshard/renames.h"
-#include "tools/reshard/reshard_job.h"
+#include "tools/convert/convert_report.h"
+#include "tools/reshard/reshard_report.h"
 #include "tools/terminal/common_options.h"
+#include "tools/terminal/interrupt.h"
 #include "tools/terminal/layout_options.h"
 #include "tools/terminal/other_formats.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
 #include "tools/terminal/text.h"
 #include "tools/terminal/validators.h"
+#include "tools/terminal/write_options.h"
 #include "tools/verify/verify_source.h"
 
 namespace ferry::tool {
@@ -69,12 +70,12 @@ std::string converted(const ReshardFlags& flags) {
   convert_options.model.dtype = options.dtype;
   convert_options.write = options.write;
   const ConvertReport report = convert(convert_options);
-  return flags.json ? json_text(to_json(report)) : to_text(report);
+  return flags.json ? json_text(tool::to_json(report)) : to_text(report);
 }
 
 std::string resharded(const ReshardFlags& flags) {
   const ReshardReport report = reshard(flags.options);
-  return flags.json ? json_text(to_json(report)) : to_text(report);
+  return flags.json ? json_text(tool::to_json(report)) : to_text(report);
 }
 
 void run(ReshardFlags flags, std::shared_ptr<Group> group) {
@@ -87,8 +88,10 @@ void run(ReshardFlags flags, std::shared_ptr<Group> group) {
   }
   std::string text;
   {
+    const InterruptScope interrupt;
     ProgressLine line("resharding", flags.progress);
-    flags.options.write.engine.progress = [&](const Progress& progress) { line.show(progress); };
+    options.write.engine.cancel = interrupt.flag();
+    options.write.engine.progress = [&](const Progress& progress) { line.show(progress); };
     text = flags.hugging_face ? converted(flags) : resharded(flags);
   }
   if (flags.options.write.dry_run) return print(text);

@@ -1,11 +1,13 @@
-// What `ferry reshard` says at its end.
+#include "tools/reshard/reshard_report.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "tools/reshard/reshard_job.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/layout.h"
 #include "tools/terminal/text.h"
+#include "tools/terminal/written.h"
 
 namespace ferry::tool {
 namespace {
@@ -34,7 +36,8 @@ nlohmann::json side_json(const ReshardReport::Side& side) {
 std::string to_text(const ReshardReport& report) {
   std::string text = side_text(report.source) + "\n  -> " + side_text(report.target) + "\n";
   text += written_text(report.written, report.tensors, report.parameters);
-  for (const std::string& warning : report.warnings) text += "note: " + printable(warning) + "\n";
+  for (const std::string& warning : report.warnings)
+    text += "note: " + printable(in_flags(warning)) + "\n";
   return text;
 }
 
@@ -49,7 +52,7 @@ nlohmann::json to_json(const ReshardReport& report) {
       {"bytes", report.written.bytes()},
       {"free_bytes", report.written.free_bytes ? json(*report.written.free_bytes) : json(nullptr)},
       {"files", written_json(report.written)},
-      {"warnings", report.warnings},
+      {"warnings", in_flags(report.warnings)},
       {"dry_run", report.written.dry_run},
       {"seconds", report.written.seconds}};
 }

@@ -1,7 +1,6 @@
 #include "tools/terminal/text.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <array>
@@ -17,12 +16,6 @@
 
 namespace ferry::tool {
 namespace {
-
-// Three significant digits: 1.23, 12.3, 123.
-std::string three_digits(double value) {
-  const int decimals = value < 9.995 ? 2 : (value < 99.95 ? 1 : 0);
-  return fmt::format("{:.{}f}", value, decimals);
-}
 
 constexpr size_t kShortestBeginning = 3;  // of a word that stands for the whole
 
@@ -57,15 +50,6 @@ std::string grouped(int64_t number) {
     digits.insert(static_cast<size_t>(at), ",");
   }
   return digits;
-}
-
-std::string human_bytes(uint64_t bytes) {
-  if (bytes < 1000) return fmt::format("{} B", bytes);
-  static constexpr std::array<const char*, 6> kUnits{"kB", "MB", "GB", "TB", "PB", "EB"};
-  double value = static_cast<double>(bytes) / 1e3;
-  size_t unit = 0;
-  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1e3;
-  return three_digits(value) + " " + kUnits[unit];
 }
 
 std::string human_count(int64_t count) {
@@ -117,6 +101,21 @@ int parse_compression(std::string_view text) {
          kLeastZstdLevel, kMostZstdLevel, printable(text));
   }
   return level;
+}
+
+std::pair<std::string, std::string> parse_rename(const std::string& text) {
+  const size_t equals = text.find('=');
+  const auto stars = [](std::string_view part) {
+    return std::count(part.begin(), part.end(), '*');
+  };
+  const std::string from = text.substr(0, equals);
+  const std::string to = equals == std::string::npos ? "" : text.substr(equals + 1);
+  if (from.empty() || to.empty() || stars(from) > 1 || stars(from) != stars(to)) {
+    fail(ErrorKind::invalid,
+         "--rename: '{}' is not OLD=NEW, two names of tensors (or patterns with one * each)",
+         printable(text));
+  }
+  return {from, to};
 }
 
 DType parse_dtype(std::string_view text) {
@@ -197,10 +196,6 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
     text += line + "\n";
   }
   return text;
-}
-
-bool glob_matches(std::string_view pattern, std::string_view name) {
-  return fnmatch(std::string(pattern).c_str(), std::string(name).c_str(), FNM_NOESCAPE) == 0;
 }
 
 std::string nearest_word(std::string_view given, const std::vector<std::string>& words) {

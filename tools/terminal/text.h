@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ckpt/base/dtype.h"
+#include "ckpt/base/glob.h"
+#include "ckpt/base/size_text.h"
 
 namespace ferry::tool {
 
@@ -16,9 +19,6 @@ inline constexpr size_t kNotesShown = 8;
 
 /// "1,234,567"
 std::string grouped(int64_t number);
-
-/// "1.23 GB": decimal units, three digits.
-std::string human_bytes(uint64_t bytes);
 
 /// "8.03 B parameters" style count without its noun: "67,808", "8.03 billion".
 std::string human_count(int64_t count);
@@ -39,6 +39,10 @@ DType parse_dtype(std::string_view text);
 /// The value of --compress: "zstd" or "zstd:LEVEL", as a level; invalid for anything else.
 int parse_compression(std::string_view text);
 
+/// The value "OLD=NEW" of --rename: two names, or two patterns with one * each; invalid for
+/// anything else.
+std::pair<std::string, std::string> parse_rename(const std::string& text);
+
 /// `text` made safe to print: control characters, bidirectional overrides and bytes that are not
 /// UTF-8 become \n, \x1b, \u202e. Newlines stay where `keep_newlines`.
 std::string printable(std::string_view text, bool keep_newlines = false);
@@ -53,11 +57,6 @@ size_t display_width(std::string_view text);
 /// when `right` says so. Trailing blanks are left out.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right,
                   std::string_view indent);
-
-/// Whether a name fits a shell pattern: `*` is any run of characters (dots and slashes too), `?`
-/// one,
-/// `[abc]`, `[a-z]` and `[!a]` one of a set; all other characters are themselves.
-bool glob_matches(std::string_view pattern, std::string_view name);
 
 /// The one of `words` that `given` is most likely a misspelling of, whatever the case, or else the
 /// only one that begins so; empty: none is near.

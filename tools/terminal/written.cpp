@@ -46,12 +46,6 @@ std::string table_of(const WrittenFiles& written) {
 
 }  // namespace
 
-uint64_t WrittenFiles::bytes() const {
-  uint64_t sum = 0;
-  for (const auto& [name, bytes] : files) sum += bytes;
-  return sum;
-}
-
 std::string written_text(const WrittenFiles& written, int64_t tensors, int64_t parameters,
                          int64_t integers) {
   return line_of(written, tensors, parameters, integers) + "\n" + table_of(written);

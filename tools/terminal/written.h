@@ -3,21 +3,11 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
+
+#include "ops/write_options.h"
 
 namespace ferry::tool {
-
-struct WrittenFiles {
-  std::vector<std::pair<std::string, uint64_t>> files;  // name, bytes
-  bool dry_run = false;
-  double seconds = 0;                  // of reading and writing
-  std::optional<uint64_t> free_bytes;  // of a dry run: at the target's place, where that is told
-
-  uint64_t bytes() const;
-};
 
 /// "wrote 27 tensors, 67,808 parameters, 1.4 MB in 0.3 s (4.5 MB/s)", and a table of the files, the
 /// middle of a long list left out. `integers`: of quantised weights, whose parameters cannot be

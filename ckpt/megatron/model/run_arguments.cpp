@@ -12,7 +12,7 @@ namespace {
 // No run is larger; bounds what hostile arguments can make us loop over.
 constexpr int64_t kMostLayers = int64_t{1} << 16;
 constexpr int64_t kMostRows = int64_t{1} << 40;
-constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr int64_t kMostVocabulary = int64_t{1} << 31;
 
 std::optional<int64_t> optional_size(const Value& args, std::string_view name, int64_t least,
                                      int64_t most) {
@@ -188,7 +188,7 @@ MatrixOptimizer matrix_optimizer(const Value& args) {
 
 int64_t vocabulary_of_arguments(const Value& args) {
   const int64_t size = args.get("vocab_size").integer().value_or(0);
-  if (size <= 0 || size > kMostTokens) return 0;
+  if (size <= 0 || size > kMostVocabulary) return 0;
   // The stand-in tokenizer had one token more, its end of document, before it took that id as an
   // argument.
   const bool null_tokenizer = args.get("tokenizer_type").string() == "NullTokenizer";
@@ -245,7 +245,7 @@ RunArguments read_run_arguments(const Value& args) {
   run.stacks_layers = layers_are_stacked(args);
   run.vocabulary = vocabulary_of_arguments(args);
   const int64_t divisor = args.get("make_vocab_size_divisible_by").integer().value_or(0);
-  if (divisor > 0 && divisor <= kMostTokens) run.vocabulary_divisor = divisor;
+  if (divisor > 0 && divisor <= kMostVocabulary) run.vocabulary_divisor = divisor;
   if (flag(args, "fp16")) run.computes_in = DType::f16;
   if (flag(args, "bf16")) run.computes_in = DType::bf16;
   run.random_by_data_rank = flag(args, "data_parallel_random_init");

@@ -230,8 +230,8 @@ void add_optimizer_entries(Checkpoint& checkpoint, const std::vector<RankFolder>
   try {
     OptimizerEntries entries(model.tensors);
     if (layer_wise) {
-      add_layer_wise_state(checkpoint.catalog.edit(), checkpoint.path, folders, model, run, args,
-                           heads, entries);
+      add_layer_wise_state(checkpoint.catalog.edit(), checkpoint.path, folders, model, run, heads,
+                           entries);
     } else if (plain && matrices) {
       add_state_of_matrices(folders, ranks, model, run, heads, entries);
     } else if (flat) {

@@ -121,7 +121,7 @@ TEST(TorchFileLimits, NamesOfSharedPartsDoNotFillTheMemory) {
   }
   std::string nones(1'000'000, 'N');
   expect_refused(archive_of(before + "(", {1}, nones + "l" + after), ErrorKind::exhausted,
-                 "names in it");
+                 "its names take");
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, TorchFile, testing::Values("zip.pt", "legacy.pt"),

@@ -241,9 +241,9 @@ TEST(ParallelTarget, TakesLettersThatMegatronTakes) {
   };
   EXPECT_EQ(said("Et*6|t*6mmL"), "fits");
   EXPECT_EQ(said("Et*3|t*3|t*6mm|L"), "fits");
-  EXPECT_THAT(said("Et*3|t*3mm|t*6|L"), HasSubstr("m stands before t"));
+  EXPECT_THAT(said("Et*3|t*3mm|t*6|L"), HasSubstr("m comes before t"));
   EXPECT_THAT(said("Et*6|t*6mm||L"), HasSubstr("m is in stage 2"));
-  EXPECT_THAT(said("Et*6|t*6|m|mL"), HasSubstr("m stands in several stages"));
+  EXPECT_THAT(said("Et*6|t*6|m|mL"), HasSubstr("m is in several stages"));
   numbers.clear();
   EXPECT_THAT(said("L|Et*12"), HasSubstr("L comes first; that is for E"));
   EXPECT_THAT(said("Et*6|t*3Lt*3"), HasSubstr("t comes last; that is for L"));
@@ -256,7 +256,7 @@ TEST(ParallelTarget, SaysWhatIsWrongWithLetters) {
   ParallelTarget target;
   for (const auto& [letters, what] :
        {std::pair{"garbage", "'g' is not allowed there"},
-        std::pair{"Et\xC3\xA4L", "'\xC3\xA4' cannot"}, std::pair{"E(t|*3L", "a ( without )"},
+        std::pair{"Et\xC3\xA4L", "'\xC3\xA4' is not allowed"}, std::pair{"E(t|*3L", "a ( without )"},
         std::pair{"Et*L", "'*' is not allowed there"},
         std::pair{"Et*9999999999|L", "it repeats to more than"}}) {
     target.stage_letters = letters;
@@ -365,12 +365,12 @@ TEST(ParallelTarget, RefusesNonsense) {
   target.stage_letters = "Ett|tt|tL";
   EXPECT_THAT(refusal(llama(), target), HasSubstr("for --pp, 1 and 3 fit"));
   target.first_stage_layers = 2;
-  EXPECT_THAT(refusal(llama(), target), HasSubstr("have no place beside it"));
+  EXPECT_THAT(refusal(llama(), target), HasSubstr("cannot be combined with it"));
   target = {};
   target.tensor = 8;
   target.pipeline = 12;
   target.data = int64_t{1} << 23;
-  EXPECT_THAT(refusal(llama(), target), HasSubstr("more than any run has"));
+  EXPECT_THAT(refusal(llama(), target), HasSubstr("ranks are too many"));
   EXPECT_THROW(apply_target({}, {}), Error);
 }
 

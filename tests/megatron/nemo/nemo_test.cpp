@@ -237,7 +237,7 @@ TEST_F(BridgeFolder, RowsOfGateAndUpDoNotAlternateInFiles) {
   EXPECT_TRUE(bridge.args.value.get("moe_mlp_glu_interleave_size").is_none());
   EXPECT_EQ(read_run_arguments(bridge.args.value).glu_blocks.experts, 0);
   EXPECT_THAT(bridge.notes,
-              testing::Contains(HasSubstr("one after the other, as Megatron Bridge saves")));
+              testing::Contains(HasSubstr("follow one another, as Megatron Bridge saves")));
   ASSERT_TRUE(has_optimizer);
   EXPECT_THAT(bridge.optimizer_problem, HasSubstr("moe_mlp_glu_interleave_size 32"));
   EXPECT_TRUE(bridge.optimizer_unsupported);

@@ -18,7 +18,7 @@ LoadedValue arguments(int64_t tokens, int64_t divisor, int64_t tensor) {
   return std::move(draft).finish(args);
 }
 
-RunArguments run(int64_t tokens, int64_t divisor, int64_t tensor) {
+RunArguments run_of(int64_t tokens, int64_t divisor, int64_t tensor) {
   return read_run_arguments(arguments(tokens, divisor, tensor).value);
 }
 
@@ -67,13 +67,13 @@ TEST(Vocabulary, KeepsAPaddingThatTheRuleDoesNotExplain) {
 
 TEST(Vocabulary, DropsAndAddsRowsInTheOpen) {
   RunState state = state_with(512, arguments(250, 32, 1));
-  pad_vocabulary(state, run(250, 32, 16), std::nullopt);
+  pad_vocabulary(state, run_of(250, 32, 16), std::nullopt);
   ASSERT_EQ(state.dropped.size(), 2);
   EXPECT_EQ(state.dropped[0].entry, 0);
   EXPECT_EQ(state.dropped[0].elements, 256 * 3);
   EXPECT_EQ(state.tensors[0].recipe.moves[0].elements(), 256 * 3);
   state = state_with(256, arguments(250, 32, 16));
-  pad_vocabulary(state, run(250, 32, 2), std::nullopt);
+  pad_vocabulary(state, run_of(250, 32, 2), std::nullopt);
   EXPECT_TRUE(state.dropped.empty());
   ASSERT_EQ(state.tensors[0].recipe.zeros.size(), 1);
   EXPECT_EQ(state.tensors[0].recipe.zeros[0], (Box{{256, 0}, {256, 3}}));
@@ -81,10 +81,10 @@ TEST(Vocabulary, DropsAndAddsRowsInTheOpen) {
 
 TEST(Vocabulary, TakesAnotherDivisor) {
   RunState state = state_with(256, arguments(250, 32, 2));
-  pad_vocabulary(state, run(250, 32, 2), 128);
+  pad_vocabulary(state, run_of(250, 32, 2), 128);
   EXPECT_EQ(state.args.value.get("make_vocab_size_divisible_by").integer(), 128);
   EXPECT_EQ(state.tensors[0].shape[0], 256);
-  pad_vocabulary(state, run(250, 128, 2), 100);
+  pad_vocabulary(state, run_of(250, 128, 2), 100);
   EXPECT_EQ(state.tensors[0].shape[0], 400);
   EXPECT_THROW(pad_vocabulary(state, state.args.run, 0), Error);
 }

@@ -10,12 +10,12 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/io/staging/staging.h"
+#include "ops/output/paths.h"
 #include "tools/data/commands.h"
 #include "tools/data/mixture/choose_files.h"
 #include "tools/data/mixture/token_folders.h"
 #include "tools/data/mixture/weights.h"
 #include "tools/data/token_files.h"
-#include "tools/output/paths.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"

@@ -6,7 +6,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/lock_record.h"
-#include "tools/output/paths.h"
+#include "ops/output/paths.h"
 
 namespace ferry::tool {
 namespace {

@@ -5,11 +5,11 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
+#include "ops/output/paths.h"
 #include "tools/data/commands.h"
 #include "tools/data/tokenize/part_option.h"
 #include "tools/data/tokenize/tokenize_report.h"
 #include "tools/data/tokenizer_options.h"
-#include "tools/output/paths.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"

@@ -48,7 +48,7 @@ class ShiftedRuns : public testing::TestWithParam<const char*> {};
 
 TEST_P(ShiftedRuns, AreSeenWhenTheyAreOpened) {
   const Checkpoint shifted = opened_run(GetParam());
-  EXPECT_THAT(shifted.shifted_state, HasSubstr("lies in the wrong places"));
+  EXPECT_THAT(shifted.shifted_state, HasSubstr("is in the wrong places"));
   EXPECT_THAT(compare_masters(shifted.catalog, master_pairs(shifted.catalog), small_engine()),
               Not(IsEmpty()));
   const Checkpoint right = opened_run(std::string(GetParam()) + "_right");

@@ -1,0 +1,39 @@
+// The tokenizer that a run keeps: in a folder of its own beside the state of an iteration, as
+// Megatron-LM's save_tokenizer_assets writes it.
+//
+// Source: megatron/training/checkpointing.py (save_tokenizer_assets).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/core/placed.h"
+#include "ckpt/format/pickle/values/value.h"
+#include "ckpt/io/file_system.h"
+#include "convert/convert.h"
+
+namespace ferry {
+
+inline constexpr const char* kTokenizerFolder = "tokenizer";  // in an iteration's folder
+
+struct RunTokenizer {
+  std::string folder;             // that the files lie in
+  std::vector<CopiedFile> files;  // named by their path inside it; none: the run keeps no tokenizer
+  std::vector<std::string> warnings;  // files that are left out
+};
+
+/// All files of the iteration's own tokenizer folder, folders in it included; where it has none,
+/// the tokenizer files that convert would take (find_tokenizer).
+RunTokenizer tokenizer_of_run(const FileSystem& file_system, const Checkpoint& checkpoint);
+
+/// The arguments with a tokenizer_model that lay in the folder `from` moved to `to`; as they were
+/// where it lies elsewhere.
+LoadedValue with_tokenizer_in(LoadedValue args, const std::string& from, const std::string& to);
+
+/// Reads the files and plans them into `folder` of the target, before all that makes that a
+/// checkpoint. exhausted when one is larger than 1 GiB.
+void add_files(const FileSystem& file_system, const std::vector<CopiedFile>& files,
+               const std::string& folder, PlannedOutput& planned);
+
+}  // namespace ferry

@@ -29,7 +29,7 @@ std::string result_line(const PruneReport& report) {
   return text + ", " + human_bytes(report.bytes);
 }
 
-nlohmann::json to_json(const std::vector<PrunedItem>& items) {
+nlohmann::json items_json(const std::vector<PrunedItem>& items) {
   using nlohmann::json;
   json array = json::array();
   for (const PrunedItem& item : items) {
@@ -57,8 +57,8 @@ std::string to_text(const std::string& run, const PruneReport& report) {
 nlohmann::json to_json(const std::string& run, const PruneReport& report) {
   return {{"run", run},
           {"dry_run", report.dry_run},
-          {"iterations", to_json(report.iterations)},
-          {"leftovers", to_json(report.leftovers)},
+          {"iterations", items_json(report.iterations)},
+          {"leftovers", items_json(report.leftovers)},
           {"removed", going(report.iterations)},
           {"bytes", report.bytes},
           {"notes", report.notes}};

@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Checkpoint checkpoint;
   checkpoint.format = Format::hugging_face;
   checkpoint.path = "m";
-  checkpoint.catalog->file_system = memory;
+  checkpoint.catalog.edit().file_system = memory;
   recognise(checkpoint);
   return 0;
 }

@@ -22,8 +22,8 @@
 namespace ferry {
 namespace {
 
-constexpr double kTokensAStep = 1 << 20;  // where nobody says it
-constexpr std::string_view kNamelessLaunch = "--gpus";
+constexpr double kTokensAStep = 1 << 20;                      // where nobody says it
+constexpr std::string_view kNamelessLaunch = "options.gpus";  // as option() writes it
 
 // Rows of the vocabulary that no token has.
 int64_t padding_elements(const TrainArguments& a, const std::vector<ModelTensor>& tensors,

@@ -35,8 +35,8 @@ StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& op
       return glob_matches(pattern, entry.name);
     });
     if (any) continue;
-    fail(ErrorKind::invalid, "{} '{}' matches no tensor; `ferry inspect --tensors` lists them",
-         option("only"), pattern);
+    fail(ErrorKind::invalid, "{} '{}' matches no tensor; inspect lists their names ({})",
+         option("only"), pattern, option("tensors"));
   }
   std::vector<bool> used(options.renames.size());
   StateDictOptions state_dict;

@@ -114,11 +114,9 @@ std::vector<const Entry*> matching(const Catalog& catalog, const std::string& pa
     if (glob_matches(pattern, entry.name)) found.push_back(&entry);
   }
   if (found.empty()) {
-    fail(
-        ErrorKind::not_found,
-        "no tensor matches '{}'; `ferry inspect --tensors` lists the {} there are ('*' matches any "
-        "run of characters)",
-        pattern, catalog.entries.size());
+    fail(ErrorKind::not_found,
+         "no tensor matches '{}'; inspect lists all {} ({}; '*' matches any run of characters)",
+         pattern, catalog.entries.size(), option("tensors"));
   }
   return found;
 }

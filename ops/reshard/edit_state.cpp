@@ -20,8 +20,8 @@ void require_matches(const RunState& state, const std::vector<std::string>& patt
                  glob_matches(pattern, model_name(tensor.name));
         });
     if (any) continue;
-    fail(ErrorKind::invalid, "{} '{}' matches no tensor; `ferry inspect --tensors` lists them",
-         option(name), pattern);
+    fail(ErrorKind::invalid, "{} '{}' matches no tensor; inspect lists their names ({})",
+         option(name), pattern, option("tensors"));
   }
 }
 

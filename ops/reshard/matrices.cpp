@@ -35,7 +35,7 @@ void check_matrices(const ReshardOptions& options, bool remainders, RunState& st
   }
   if (options.to == ReshardFormat::fsdp_dtensor) {
     fail(ErrorKind::unsupported,
-         "Megatron-LM refuses --optimizer {} with Megatron-FSDP: its state cannot be written as "
+         "Megatron-LM refuses the optimizer {} with Megatron-FSDP: its state cannot be written as "
          "fsdp_dtensor; {} writes the model without it",
          matrices.name, option("optimizer", "none"));
   }

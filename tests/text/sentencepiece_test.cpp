@@ -185,7 +185,7 @@ TEST_F(SentencePieceModels, AddUpInFloat) {
 
 TEST_F(SentencePieceModels, ThatAreDamagedAreTold) {
   EXPECT_THAT(problem(""), HasSubstr("not a SentencePiece model"));
-  EXPECT_THAT(problem("\x0a\x7f"), HasSubstr("reaches over the end"));
+  EXPECT_THAT(problem("\x0a\x7f"), HasSubstr("goes past the end"));
   EXPECT_THAT(problem("\x0f"), HasSubstr("wire type 7"));
   EXPECT_THAT(problem(std::string(11, '\xff')), HasSubstr("longer than ten bytes"));
   EXPECT_THAT(problem(piece("a", 0)), HasSubstr("there is no piece of type unknown"));

@@ -52,7 +52,7 @@ TEST_F(Muon, GoesToRankFoldersAndBackAndToHuggingFace) {
 TEST_F(Muon, WhatMegatronRefusesIsNotWritten) {
   const test::Outcome fsdp = ferry("reshard " + flat + " " + path("a") + " --to fsdp_dtensor");
   EXPECT_EQ(fsdp.code, 5);
-  EXPECT_THAT(fsdp.err, HasSubstr("refuses --optimizer muon with Megatron-FSDP"));
+  EXPECT_THAT(fsdp.err, HasSubstr("refuses the optimizer muon with Megatron-FSDP"));
   const test::Outcome flags =
       ferry("reshard " + flat + " " + path("a") + " --to torch --optimizer legacy");
   EXPECT_EQ(flags.code, 5);

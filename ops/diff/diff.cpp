@@ -23,11 +23,6 @@ DiffSide describe(const Checkpoint& checkpoint) {
   return {checkpoint.path, std::string(name(checkpoint.format)), checkpoint.iteration};
 }
 
-bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return glob_matches(pattern, name); });
-}
-
 void require_match(const std::vector<TensorPair>& pairs, const std::vector<std::string>& patterns,
                    const DiffOptions& options) {
   for (const std::string& pattern : patterns) {

@@ -151,8 +151,11 @@ class SharedCatalog {
   /// Refers to a catalog that the caller keeps for as long as the result or a copy of it is used.
   static SharedCatalog borrow(const Catalog& catalog);
 
-  const Catalog& operator*() const noexcept { return *catalog_; }
-  const Catalog* operator->() const noexcept { return catalog_.get(); }
+  // Not of a temporary, which may be the last owner: a loop over its entries would outlive it.
+  const Catalog& operator*() const& noexcept { return *catalog_; }
+  const Catalog& operator*() const&& = delete;
+  const Catalog* operator->() const& noexcept { return catalog_.get(); }
+  const Catalog* operator->() const&& = delete;
   operator const Catalog&() const noexcept { return *catalog_; }  // NOLINT: it is one
 
   /// For changes: other owners keep the catalog as it was.

@@ -226,8 +226,8 @@ TEST(Adapters, ConcernTheModelThatIsChosen) {
   StateDictOptions options;
   options.config_folder = fixture("foreign/model");
   options.is_chosen = [](std::string_view name) { return name.starts_with("average."); };
-  EXPECT_EQ(read_state_dict(checkpoint, options).model.catalog->entries.size(),
-            base_tensors().size());
+  const Checkpoint average = read_state_dict(checkpoint, options).model;
+  EXPECT_EQ(average.catalog->entries.size(), base_tensors().size());
   options.base_only = true;
   EXPECT_THAT(failure(ErrorKind::invalid, [&] { read_state_dict(checkpoint, options); }),
               HasSubstr("no adapter"));

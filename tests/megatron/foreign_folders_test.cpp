@@ -57,7 +57,8 @@ TEST_F(ForeignFolder, AStepOfNemoRlIsItsPolicyWithTheOptimizer) {
   EXPECT_EQ(run.optimizer, OptimizerLayout::plain);
   EXPECT_THAT(run.notes, Contains("run/step_10: the model is in its part policy/weights"));
   EXPECT_EQ(open("run", "5").path, "run/step_5/policy/weights");
-  EXPECT_EQ(open("run/step_5").catalog->entries.size(), run.catalog->entries.size());
+  const Checkpoint step = open("run/step_5");
+  EXPECT_EQ(step.catalog->entries.size(), run.catalog->entries.size());
 }
 
 // A step whose data is there without its metadata is one, and unfinished.

@@ -171,7 +171,8 @@ TEST_F(ChangedMuon, FilesOfOtherDataRanksDoNotFit) {
   files_->put(file(0, 0), content(file(0, 1)));
   EXPECT_THAT(problem(), HasSubstr("layer_wise_optimizer_0.pt: "));
   EXPECT_THAT(problem(), HasSubstr("expected"));
-  for (const Entry& entry : open_checkpoint(files_, "run").catalog->entries) {
+  const Checkpoint run = open_checkpoint(files_, "run");
+  for (const Entry& entry : run.catalog->entries) {
     EXPECT_EQ(entry.role, Role::model);
   }
 }

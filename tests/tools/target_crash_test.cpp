@@ -163,8 +163,8 @@ class TargetCrash : public testing::TestWithParam<Target> {
     expect_clean(target_);
     EXPECT_TRUE(fs::exists(join(written(target_), std::string(kManifestName))));
     EXPECT_EQ(open_checkpoint(files_, target_).path, tracked());
-    EXPECT_EQ(open_checkpoint(files_, written(target_)).catalog->entries.size(),
-              GetParam().tensors);
+    const Checkpoint iteration = open_checkpoint(files_, written(target_));
+    EXPECT_EQ(iteration.catalog->entries.size(), GetParam().tensors);
   }
 
   void expect_whole(const std::string& path) const {

@@ -252,9 +252,8 @@ TEST(TorchDistWriter, WritesForOlderReleases) {
   EXPECT_EQ(target.args.value.get("attention_backend").kind(), ValueKind::integer);
   OpenOptions raw;
   raw.raw = true;
-  EXPECT_EQ(
-      open_checkpoint(memory, "iter_0000005", raw).catalog->find_object("common_state/shard_0_1"),
-      nullptr);
+  const Checkpoint as_stored = open_checkpoint(memory, "iter_0000005", raw);
+  EXPECT_EQ(as_stored.catalog->find_object("common_state/shard_0_1"), nullptr);
   options.release = parse_core_release("0.14");
   EXPECT_THROW(test::reshard(source, {}, memory, "old", options), Error);
   options.optimizer = ShardedOptimizer::none;

@@ -1,4 +1,4 @@
-// What was opened, as data: the same for every format. ckpt/open.h opens.
+// A checkpoint of any format as data, and the function that opens it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/format/pickle/values/value.h"
-#include "ckpt/megatron/model/module_choice.h"
+#include "ckpt/io/file_system.h"
 
 namespace ferry {
 
@@ -50,6 +50,20 @@ struct ParallelLayout {
           context = 0, world_size = 0;
 };
 
+/// Which of Megatron-LM's modules a model was built from, as far as neither names nor arguments
+/// decide it.
+struct ModuleChoice {
+  enum class Experts : uint8_t {
+    sequential,     // all of expert 0, all of expert 1, ...
+    grouped,        // fc1 of every expert (weight and bias of each), then fc2
+    grouped_apart,  // as grouped, but all weights of a projection before its biases
+  };
+  bool norms_in_linears = false;   // linear_qkv registers the norm before it (Transformer Engine)
+  bool split_latent_down = false;  // MLA down-projections are column parallel (local modules)
+  Experts experts = Experts::sequential;
+  bool operator==(const ModuleChoice&) const = default;
+};
+
 struct Checkpoint {
   Format format = Format::torch_dist;
   std::string path;    // the folder or file that holds the data (the iteration's, of a run folder)
@@ -83,5 +97,35 @@ struct Checkpoint {
   /// names are transformers', or of an unknown program.
   std::string conversion;
 };
+
+struct OpenOptions {
+  std::string iteration;  // of a run folder: a number, "release", or empty: the
+                          // tracker decides
+  bool raw = false;       // the entries as stored, before Megatron's meaning is applied
+};
+
+/// Opens a run folder, an iteration folder, a Hugging Face folder, a NeMo
+/// folder or a single file.
+Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                           const OpenOptions& options = {});
+
+/// Where a folder leads that holds no checkpoint itself.
+struct CheckpointLead {
+  std::string path;
+  bool by_iteration = false;  // the iteration has been taken into account
+  std::vector<std::string> notes;
+};
+
+/// For a Hugging Face download cache the snapshot, for a run of another program than Megatron-LM
+/// the step that is asked for or was saved last. Nothing for all else. Errors as open_checkpoint().
+std::optional<CheckpointLead> leads_to(const FileSystem& file_system, const std::string& path,
+                                       const std::string& iteration);
+
+/// True where open_checkpoint() takes the folder `path` itself, or a part of it, for a checkpoint.
+bool is_checkpoint_folder(const FileSystem& file_system, const std::string& path);
+
+/// What the folder `path` holds itself, by the names in it; nothing when that
+/// is no checkpoint, or a run folder, which holds several.
+std::optional<Format> format_of_folder(const FileSystem& file_system, const std::string& path);
 
 }  // namespace ferry

@@ -1,5 +1,3 @@
-#include "ckpt/open.h"
-
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -10,6 +8,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/dcp/dcp_safetensors.h"
 #include "ckpt/format/deepspeed/deepspeed.h"
 #include "ckpt/format/fsdp_ranks/fsdp_ranks.h"

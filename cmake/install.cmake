@@ -11,66 +11,27 @@ install(DIRECTORY ${CMAKE_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATAROO
 # ferry/ferry.h, the headers that docs/library.md names, and what they include; all others are ferry's own.
 set(public_headers
     ckpt/base/box.h
-    ckpt/base/digest.h
     ckpt/base/dtype.h
     ckpt/base/error.h
-    ckpt/base/math_bits.h
-    ckpt/base/non_finite.h
     ckpt/checkpoint.h
     ckpt/core/catalog.h
-    ckpt/core/passing_values.h
-    ckpt/core/placed.h
-    ckpt/core/plan.h
-    ckpt/core/recipe.h
-    ckpt/core/shard.h
     ckpt/engine/engine.h
-    ckpt/format/hugging_face/parameter_count.h
-    ckpt/format/hugging_face/training_folder.h
     ckpt/format/pickle/values/value.h
     ckpt/group/group.h
-    ckpt/group/together.h
-    ckpt/group/transport.h
-    ckpt/integrity/integrity_options.h
-    ckpt/integrity/manifest/seal.h
-    ckpt/integrity/problem.h
     ckpt/integrity/verify.h
     ckpt/io/file_system.h
-    ckpt/io/staging/write_lock_options.h
-    ckpt/megatron/model/architecture.h
-    ckpt/megatron/model/blocks.h
-    ckpt/megatron/model/model_layout.h
-    ckpt/megatron/model/module_choice.h
-    ckpt/megatron/model/parallel_target.h
-    ckpt/megatron/model/parameter_names.h
-    ckpt/megatron/model/pipeline_layout.h
-    ckpt/megatron/model/run_arguments.h
-    ckpt/megatron/optimizer/buckets/flat_buffer.h
-    ckpt/megatron/optimizer/buckets/model_buffers.h
-    ckpt/megatron/optimizer/masters/compare.h
-    ckpt/megatron/state/run_state.h
-    ckpt/megatron/torch_dist/torch_dist_options.h
+    ckpt/megatron/model/target_options.h
     ckpt/memory/async_saver.h
     ckpt/memory/load.h
-    ckpt/memory/open_together.h
     ckpt/memory/region.h
-    ckpt/memory/run_snapshots.h
     ckpt/memory/save.h
-    ckpt/memory/snapshot.h
-    ckpt/memory/stager.h
-    ckpt/open.h
-    ckpt/store/begin_options.h
-    ckpt/store/prune.h
-    ckpt/store/retention.h
-    ckpt/store/run_folder.h
-    convert/adapters.h
-    convert/check/model_check.h
-    convert/convert.h
-    convert/import.h
+    ckpt/store/options.h
+    ckpt/summary.h
+    convert/options.h
     ops/convert.h
     ops/diff.h
     ops/inspect.h
     ops/prune.h
-    ops/renames.h
     ops/reshard.h
     ops/verify.h
     ops/write_options.h)

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/summary.h"
 
 namespace ferry {
 
@@ -55,20 +56,6 @@ std::string name_without_wrappers(std::string_view name);
 
 /// The modules that a name stands in, from the outermost; of a name as deep as no model's, none.
 std::vector<std::string_view> modules_around(std::string_view name);
-
-struct AdapterSummary {
-  int64_t tensors = 0, parameters = 0;
-  std::vector<int64_t> ranks;         // rising
-  std::vector<std::string> targets;   // last parts of the modules' names, in the catalog's order
-  std::vector<std::string> names;     // of the adapters, where they have some
-  std::vector<std::string> methods;   // "LoRA", "DoRA", or parts of the names of others ("ia3_l")
-  std::vector<std::string> replaced;  // modules that were trained whole (modules_to_save)
-  int64_t wrapped = 0;                // tensors of the model's own inside wrappers
-  bool alone = false;                 // the modules' own weights are not among the tensors
-
-  /// True, too, where only wrappers are left of it.
-  bool any() const { return tensors > 0 || wrapped > 0; }
-};
 
 /// Among the tensors of Role::model that `tensors` (of each entry of `catalog`) says are an
 /// adapter's.

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/megatron/state/vocabulary.h"
-#include "ckpt/open.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
 #include "convert/import.h"

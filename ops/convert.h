@@ -8,10 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/open.h"
-#include "convert/convert.h"
-#include "convert/import.h"
-#include "ops/renames.h"
+#include "ckpt/checkpoint.h"
+#include "convert/options.h"
 #include "ops/write_options.h"
 
 namespace ferry {

@@ -9,8 +9,8 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/open.h"
 
 namespace ferry {
 

@@ -11,13 +11,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/format/hugging_face/parameter_count.h"
-#include "ckpt/format/hugging_face/training_folder.h"
-#include "ckpt/megatron/optimizer/masters/compare.h"
-#include "ckpt/open.h"
-#include "convert/adapters.h"
-#include "convert/check/model_check.h"
-#include "convert/convert.h"
+#include "ckpt/summary.h"
 
 namespace ferry {
 

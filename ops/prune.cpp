@@ -2,6 +2,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/integrity/soundness.h"
+#include "ckpt/store/prune.h"
 
 namespace ferry {
 

@@ -5,7 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "ckpt/store/prune.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/store/options.h"
 
 namespace ferry {
 

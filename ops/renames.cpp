@@ -1,6 +1,6 @@
-#include "ops/renames.h"
-
 #include <optional>
+
+#include "ops/write_options.h"
 
 namespace ferry {
 namespace {

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "ckpt/base/dtype.h"
-#include "ckpt/megatron/model/parallel_target.h"
-#include "ckpt/open.h"
-#include "ops/renames.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/megatron/model/target_options.h"
 #include "ops/write_options.h"
 
 namespace ferry {

@@ -7,8 +7,9 @@
 #include <iterator>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/core/passing_values.h"
 #include "ckpt/format/other_programs.h"
-#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "ckpt/store/step_folders.h"
 #include "convert/check/model_check.h"

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/integrity/manifest/seal.h"
 #include "ckpt/integrity/verify.h"
 
 namespace ferry {
@@ -30,7 +29,7 @@ struct RunVerification {
 RunVerification verify_run(const std::string& path, const VerifyOptions& options = {},
                            const std::function<void(const VerifyReport&)>& done = {});
 
-/// The other seal() (ckpt/integrity/manifest/seal.h), on the local file system.
+/// The other seal() (ckpt/integrity/verify.h), on the local file system.
 SealReport seal(const std::string& path, const SealOptions& options = {});
 
 }  // namespace ferry

@@ -1,17 +1,18 @@
-// How an operation writes, whatever it is that it writes, and what it wrote.
+// How an operation writes, whatever it is that it writes, under which names, and what it wrote.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/integrity/integrity_options.h"
-#include "ckpt/megatron/torch_dist/torch_dist_options.h"
+#include "ckpt/integrity/verify.h"
+#include "ckpt/megatron/model/target_options.h"
 
 namespace ferry {
 
@@ -36,5 +37,12 @@ struct WrittenFiles {
 
   uint64_t bytes() const;
 };
+
+/// Old and new name of tensors: whole names, or both with one '*', which stands for the same text.
+using Rename = std::pair<std::string, std::string>;
+
+/// The new name by the first rename that fits, or `name`. `used`, if given, notes which that was.
+std::string renamed(std::string_view name, const std::vector<Rename>& renames,
+                    std::vector<bool>* used = nullptr);
 
 }  // namespace ferry

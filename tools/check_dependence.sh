@@ -3,9 +3,10 @@
 #   base -> base    io -> base, io    core -> base, core    engine -> base, io, core, engine
 #   in engine: elements <- transfers <- items <- tiles, and box_reader.h, by which transfers read the scales that they take
 #   format, store -> all of these, format (store -> store too)
-#   megatron -> all of these and checkpoint.h (data)
+#   megatron -> all of these and checkpoint.h
+#   summary.h -> nothing; whoever finds out what it describes includes it
 #   in megatron: model <- state <- optimizer <- config <- torch_dist <- rank_folders <- fsdp <- nemo <- state_of.h, retarget.h
-#   open.h, integrity, memory -> megatron, too
+#   open.cpp, integrity, memory -> megatron, too; format, store and megatron do not call open_checkpoint()
 #   convert -> ckpt    ops -> ckpt, convert    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels
 #   estimate -> ckpt, convert, trainer    tools -> all of these
 #   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, schedule, log) <- loop <- language (language models)
@@ -34,11 +35,11 @@ allow ckpt/engine   'ckpt/(base|io|core|engine)/[^"]*'
 allow ckpt/engine/elements  'ckpt/(base|io|core|engine/elements)/[^"]*'
 allow ckpt/engine/transfers 'ckpt/(base|io|core|engine/(elements|transfers))/[^"]*|ckpt/engine/box_reader\.h'
 allow ckpt/engine/items     'ckpt/(base|io|core|engine/(elements|transfers|items))/[^"]*'
-allow ckpt/format   'ckpt/(base|io|core|engine|format)/[^"]*'
+allow ckpt/format   'ckpt/(base|io|core|engine|format)/[^"]*|ckpt/summary\.h'
 allow ckpt/store    'ckpt/(base|io|core|engine|format|store)/[^"]*'
-allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|megatron|integrity)/[^"]*|ckpt/(checkpoint|open)\.h'
-allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/checkpoint\.h'
-megatron='ckpt/(base|io|core|engine|format|store)/[^"]*|ckpt/checkpoint\.h|ckpt/megatron'
+allow ckpt/integrity 'ckpt/(base|io|core|engine|format|store|megatron|integrity)/[^"]*|ckpt/checkpoint\.h'
+allow ckpt/megatron 'ckpt/(base|io|core|engine|format|store|megatron)/[^"]*|ckpt/(checkpoint|summary)\.h'
+megatron='ckpt/(base|io|core|engine|format|store)/[^"]*|ckpt/(checkpoint|summary)\.h|ckpt/megatron'
 allow ckpt/megatron/model        "$megatron/model/[^\"]*"
 allow ckpt/megatron/state        "$megatron/(model|state)/[^\"]*"
 allow ckpt/megatron/optimizer    "$megatron/(model|state|optimizer)/[^\"]*"
@@ -65,6 +66,13 @@ allow trainer/checkpoint '(ckpt|convert|kernels|trainer/(communicator|model|data
 allow trainer/loop  '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|schedule|log|checkpoint|loop))/[^"]*'
 allow estimate      '(ckpt|convert|trainer|estimate)/[^"]*|kernels/kernels\.h'
 allow tools         '(ckpt|convert|ops|text|trainer|estimate|tools)/[^"]*'
+
+callers=$(grep -rnE 'open_checkpoint\(' ckpt/base ckpt/io ckpt/core ckpt/engine ckpt/format ckpt/store ckpt/megatron --include='*.cpp' || true)
+if [ -n "$callers" ]; then
+    echo "$callers"
+    echo "error: what open_checkpoint() calls may not call it" >&2
+    found=1
+fi
 
 device=$(grep -rnE '#[[:space:]]*include[[:space:]]*<(cuda|cublas|nccl|mpi)' ckpt convert ops text kernels/*.h kernels/cpu trainer estimate tools | grep -vE '^(ckpt/group/mpi|trainer/communicator/(mpi|nccl))/' || true)
 if [ -n "$device" ]; then

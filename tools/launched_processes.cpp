@@ -5,10 +5,9 @@
 #include <chrono>
 #include <utility>
 
-#include "ckpt/group/message_group.h"
+#include "ckpt/group/group.h"
 #include "ckpt/group/mpi/launcher.h"
 #include "ckpt/group/mpi/process_group.h"
-#include "ckpt/group/together.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 #include "trainer/communicator/mpi/process_links.h"

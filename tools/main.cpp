@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
+#include "ckpt/group/group.h"
 #include "ckpt/group/mpi/launcher.h"
 #include "ckpt/group/mpi/process_group.h"
-#include "ckpt/group/together.h"
 #include "tools/commands.h"
 #include "tools/error_report.h"
 #include "tools/help/help.h"

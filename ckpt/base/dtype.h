@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace ferry {
@@ -48,5 +49,42 @@ std::optional<DType> dtype_from_torch_storage(std::string_view class_name) noexc
 std::string_view torch_storage_name(DType dtype) noexcept;  // empty for types that have none
 
 bool is_floating_point(DType dtype) noexcept;
+
+/// Which bits of an fp32 element are meant.
+enum class FloatHalf : uint8_t {
+  whole,
+  upper,  // as bf16, so that with the lower half added to its bits it is the element again
+  lower,  // 16 bits, as i16
+};
+
+/// Elements that are no numbers; each half of a complex one counts.
+struct NonFinite {
+  int64_t nan = 0, infinite = 0;
+
+  bool any() const noexcept { return nan > 0 || infinite > 0; }
+};
+
+/// What PyTorch leaves undone in a view: conj(), and the negation that comes with its imaginary
+/// part, are bits of the tensor, and its storage has the elements as they were before.
+///
+/// Source: torch/_utils.py (set_tensor_metadata), aten/src/ATen/ConjugateFallback.cpp and
+/// NegateFallback.cpp.
+struct MathBits {
+  bool conjugated = false;
+  bool negated = false;
+
+  bool any() const noexcept { return conjugated || negated; }
+};
+
+/// The parts of an element of a dtype (two of a complex number, real and imaginary, else one) whose
+/// sign is another than the stored one.
+struct SignFlips {
+  int64_t part_bytes = 0;
+  bool first = false, second = false;
+};
+SignFlips sign_flips(MathBits bits, DType dtype) noexcept;
+
+/// unsupported, naming `what`, for elements whose sign is no bit of theirs.
+void check_math_bits(MathBits bits, DType dtype, const std::string& what);
 
 }  // namespace ferry

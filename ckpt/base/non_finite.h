@@ -9,12 +9,6 @@
 
 namespace ferry {
 
-struct NonFinite {
-  int64_t nan = 0, infinite = 0;
-
-  bool any() const noexcept { return nan > 0 || infinite > 0; }
-};
-
 /// Whether elements of this type may be NaN or infinite.
 bool may_be_non_finite(DType dtype) noexcept;
 

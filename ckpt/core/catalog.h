@@ -15,9 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
-#include "ckpt/base/math_bits.h"
-#include "ckpt/core/shard.h"
 
 namespace ferry {
 
@@ -163,6 +162,13 @@ class SharedCatalog {
 
  private:
   std::shared_ptr<const Catalog> catalog_;
+};
+
+/// An entry's values that are not finite.
+struct NonFiniteTensor {
+  std::string name;
+  NonFinite values;
+  int64_t elements = 0;
 };
 
 /// Name -> position of a catalog's entries, for many look-ups. Refers to the catalog's strings: the

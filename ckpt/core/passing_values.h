@@ -27,12 +27,6 @@ struct ByteRange {
 std::optional<ByteRange> plain_bytes(const Catalog& catalog, const Entry& entry,
                                      const Chunk& chunk);
 
-struct NonFiniteTensor {
-  std::string name;
-  NonFinite values;
-  int64_t elements = 0;
-};
-
 /// A sentence that names the first few; empty where there are none.
 std::string to_text(const std::vector<NonFiniteTensor>& tensors);
 

@@ -52,13 +52,6 @@ struct Quantise {
   DType values = DType::f32;  // what the elements are rounded to first: bf16, fp16 or fp32
 };
 
-/// What a recipe takes of the bits of its inputs' elements as fp32.
-enum class FloatHalf : uint8_t {
-  whole,
-  upper,  // as bf16, so that with the lower half added to its bits it is the element again
-  lower,  // 16 bits, as i16
-};
-
 /// Values are converted between dtypes element by element, as convert() (ckpt/base/cast.h) does.
 struct Recipe {
   std::vector<uint32_t> inputs;  // positions in the source catalog's entries

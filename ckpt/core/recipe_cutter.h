@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ckpt/base/box.h"
 #include "ckpt/base/box_index.h"
 #include "ckpt/core/recipe.h"
-#include "ckpt/core/shard.h"
 
 namespace ferry {
 

@@ -4,7 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/base/digest.h"
+#include "ckpt/core/plan.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/io/file_system.h"
 
 namespace ferry {
 

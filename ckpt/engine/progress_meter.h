@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "ckpt/engine/engine.h"
+#include "ckpt/io/file_system.h"
 
 namespace ferry {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/engine/tensor_reader.h"
 #include "ckpt/engine/tiles/tile.h"
 #include "ckpt/engine/tiles/tile_cut.h"

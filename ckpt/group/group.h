@@ -6,13 +6,18 @@
 // thread_groups() makes groups of threads, mpi_group() (group/mpi/mpi_group.h) of processes.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ckpt/base/error.h"
 
 namespace ferry {
+
+struct Digest;  // ckpt/base/digest.h
 
 /// One rank's membership in a group of ranks, and their collective operations.
 ///
@@ -84,5 +89,95 @@ std::shared_ptr<Group> lone_group();
 /// Groups for `size` threads of this process, by rank (invalid below 1). A rank whose object goes
 /// away while others still need it breaks the group: their operations throw Error(cancelled).
 std::vector<std::shared_ptr<Group>> thread_groups(int size);
+
+// Steps that the ranks of a group do together: all succeed, or all fail alike.
+
+/// What all ranks throw alike: nobody waits for anybody, and the group goes on.
+class SharedError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Runs `work` on each rank and returns everyone's result, by rank. Where any rank's throws,
+/// whatever it is, all ranks throw a SharedError: the first one's, with "rank N: " before its
+/// message unless all have the same. What a rank throws outside `work` (there may be no memory for
+/// its message) ends the group on all: Group::abort().
+std::vector<std::string> together(Group& group, const std::function<std::string()>& work);
+
+/// Returns work(). What it throws, other than a SharedError, is thrown on all ranks: for what a
+/// rank does alone while others may wait for it.
+template <typename Work>
+auto or_abort(Group& group, const Work& work) {
+  try {
+    return work();
+  } catch (const SharedError&) {
+    throw;
+  } catch (...) {
+    abort_with_current_exception(group);
+    throw;
+  }
+}
+
+/// together() for results that rank 0 alone needs: it returns them by rank, others nothing.
+std::vector<std::string> gather_together(Group& group, const std::function<std::string()>& work);
+
+/// together() for work that rank 0 alone does: all return its result.
+std::string from_first_together(Group& group, const std::function<std::string()>& work);
+
+/// The same for a result of one part for each rank, which returns its own.
+std::string scatter_together(Group& group, const std::function<std::vector<std::string>()>& work);
+
+/// together() for work that returns digests of the rank's own items of a plan, by rising position.
+/// Returns those of all items; `owners` has the rank of each.
+std::vector<Digest> digests_together(Group& group, const std::vector<uint32_t>& owners,
+                                     const std::function<std::vector<Digest>()>& work);
+
+// Groups over transports of your own.
+
+struct Message {
+  uint64_t label = 0;  // what it is for, as the receiver has to know it, too
+  std::string bytes;
+};
+
+/// A rank that is waited for has left the group.
+class Departed : public Error {
+ public:
+  Departed() : Error(ErrorKind::cancelled, "another rank of the group has ended") {}
+};
+
+/// One rank's access to the messages of a family of groups: a first one and all that are split from
+/// it. Ranks are those of the first group; each group has a number of its own.
+///
+/// Messages from one rank to another in one group arrive in the order in which they were sent.
+/// Several threads may call it for different groups at the same time, and abort() always.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+
+  /// The first of `count` group numbers, from 1, that no rank was ever given. 0 is the first group.
+  virtual uint64_t reserve_groups(uint64_t count) = 0;
+
+  /// Sends the message to each of `ranks`, none of which is this rank. Returns when `message` is no
+  /// longer needed. It and receive() throw the error of abort(), or Departed.
+  virtual void send(uint64_t group, std::span<const int> ranks, Message message) = 0;
+  virtual Message receive(uint64_t group, int from) = 0;
+
+  /// Throws the error of abort().
+  virtual void check() = 0;
+
+  /// This rank neither sends nor receives in the group any more.
+  virtual void leave(uint64_t group, std::span<const int> members) noexcept = 0;
+
+  /// Makes calls of all ranks of the family throw, as Group::abort() says.
+  virtual void abort(const Error& error) noexcept = 0;
+};
+
+/// Those of threads of this process, by rank.
+std::vector<std::shared_ptr<Transport>> thread_transports(int size);
+
+/// The first group of the family whose messages `transport` carries.
+std::shared_ptr<Group> message_group(std::shared_ptr<Transport> transport);
 
 }  // namespace ferry

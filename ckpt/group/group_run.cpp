@@ -5,8 +5,9 @@
 
 #include "ckpt/core/item_index.h"
 #include "ckpt/core/plan_part.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/engine/target_files.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 
 namespace ferry {
 namespace {

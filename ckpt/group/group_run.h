@@ -4,8 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/base/digest.h"
+#include "ckpt/core/plan.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
+#include "ckpt/io/file_system.h"
 
 namespace ferry {
 

@@ -1,5 +1,3 @@
-#include "ckpt/group/message_group.h"
-
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -7,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/group/group.h"
 #include "ckpt/group/wire.h"
 
 namespace ferry {

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "ckpt/group/group.h"
-#include "ckpt/group/message_group.h"
 
 namespace ferry {
 namespace {

@@ -1,10 +1,9 @@
-#include "ckpt/group/together.h"
-
 #include <algorithm>
 #include <new>
 #include <optional>
 #include <utility>
 
+#include "ckpt/group/group.h"
 #include "ckpt/group/wire.h"
 
 namespace ferry {

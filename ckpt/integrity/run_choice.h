@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/integrity/problem.h"
+#include "ckpt/integrity/verify.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/verify.h"
-#include "ckpt/open.h"
 
 namespace ferry {
 namespace {

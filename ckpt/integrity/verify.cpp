@@ -8,6 +8,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
 #include "ckpt/base/threads.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/hugging_face/hub_cache.h"
 #include "ckpt/format/other_programs.h"
@@ -19,7 +20,6 @@
 #include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
 #include "ckpt/megatron/optimizer/masters/passing.h"
-#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {

@@ -1,5 +1,5 @@
-// Checks a checkpoint: every byte that a digest, hash or CRC-32 covers, and everything that the
-// readers check.
+// Checks a checkpoint (every byte that a digest, hash or CRC-32 covers, and everything that the
+// readers check), and writes the digests that it can be checked by.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,26 @@
 #include <string>
 #include <vector>
 
-#include "ckpt/core/passing_values.h"
+#include "ckpt/core/catalog.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/integrity/problem.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {
+
+/// Which digests are written with a checkpoint.
+struct IntegrityOptions {
+  bool manifest = true;  // ferry.manifest.json
+  bool sha256 = false;   // integrity.json; reads all files of the folder once more
+};
+
+/// Something that is wrong with a checkpoint.
+struct Problem {
+  std::string file;     // inside the checkpoint's folder; empty: the checkpoint as a whole
+  uint64_t offset = 0;  // of the bytes in question, in the file
+  uint64_t bytes = 0;   // 0: the file as a whole
+  std::string holds;    // what these bytes are: "tensor a.b [0:2, 0:32]", "object args"
+  std::string what;     // is wrong: a sentence that names all of the above
+};
 
 /// Whether fp32 masters are held against the weights that they belong to.
 enum class Masters { compared, not_compared };
@@ -60,5 +74,33 @@ struct VerifyReport {
 /// removed meanwhile.
 VerifyReport verify(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                     const VerifyOptions& options);
+
+struct SealOptions {
+  std::string iteration;  // of a run folder, as verify's
+  bool sha256 = false;    // integrity.json too; one that is there is renewed in any case
+  bool dry_run = false;   // computes all and writes nothing
+  EngineOptions engine;
+};
+
+struct SealReport {
+  std::string path;  // the folder (of a run folder, the iteration's)
+  std::string format;
+  bool renewed = false;  // there was a manifest
+  /// Against the manifest that was there: files that it does not name, that it names and are gone,
+  /// that are of other bytes. Paths inside the folder, in order.
+  std::vector<std::string> added, removed, changed;
+  int64_t files = 0, tensors = 0, items = 0;
+  uint64_t bytes = 0;
+  bool sha256 = false;             // integrity.json was written
+  std::vector<std::string> notes;  // warnings
+};
+
+/// Creates or updates the manifest of a checkpoint: after an edit, or for what another program
+/// wrote. Looks for damage first, as verify() does without the manifests, and refuses (corrupt)
+/// where there is some; then digests every byte and puts ferry.manifest.json in place in one step.
+/// invalid for a lone file; busy when another process seals the folder or the checkpoint was
+/// replaced meanwhile; cancelled. On any error the manifest that was there stays.
+SealReport seal(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                const SealOptions& options);
 
 }  // namespace ferry

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "ckpt/megatron/model/parallel_target.h"
+#include "ckpt/megatron/model/target_options.h"
 #include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {

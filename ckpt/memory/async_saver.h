@@ -24,8 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/memory/region.h"
 #include "ckpt/memory/save.h"
-#include "ckpt/memory/stager.h"
 
 namespace ferry {
 

@@ -8,9 +8,13 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/core/placed.h"
+#include "ckpt/core/plan.h"
 #include "ckpt/core/recipe_cutter.h"
 #include "ckpt/engine/memory_files.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/io/staging/reader_lock.h"
+#include "ckpt/megatron/state/run_state.h"
 
 namespace ferry {
 namespace {

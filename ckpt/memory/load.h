@@ -11,15 +11,20 @@
 // Bytes go straight to their places where they are contiguous in the file.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/megatron/state/run_state.h"
+#include "ckpt/group/group.h"
+#include "ckpt/io/file_system.h"
 #include "ckpt/memory/region.h"
-#include "ckpt/memory/stager.h"
 
 namespace ferry {
+
+struct RunState;  // ckpt/megatron/state/run_state.h
 
 /// Fills all regions, which must not overlap in memory; the same elements may be asked for many
 /// times. Where a region's dtype is not the tensor's, values are converted as convert()
@@ -44,5 +49,14 @@ void load(const Checkpoint& checkpoint, const RunState& state, std::span<const R
 void load_staged(const Checkpoint& checkpoint, const RunState& state,
                  std::span<const Region> regions, Stager& stager,
                  uint64_t buffer_bytes = uint64_t{256} << 20, EngineOptions options = {});
+
+/// Rank 0 opens the checkpoint and gives all ranks of the group what it found; the others touch no
+/// file before they read from it. All must see the same file system. What open_checkpoint() throws
+/// on rank 0, all throw alike.
+///
+/// Rank 0's result holds the mark that keeps other processes from removing the checkpoint, and so
+/// must live as long as any rank reads. On the others `notes`, `damage` and `mark` are empty.
+Checkpoint open_together(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                         Group& group, const OpenOptions& options = {});
 
 }  // namespace ferry

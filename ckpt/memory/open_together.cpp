@@ -1,12 +1,11 @@
-#include "ckpt/memory/open_together.h"
-
 #include <utility>
 
 #include "ckpt/format/pickle/pickle.h"
 #include "ckpt/format/pickle/pickle_writer.h"
 #include "ckpt/format/torch/archive/torch_archive.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "ckpt/group/wire.h"
+#include "ckpt/memory/load.h"
 #include "ckpt/open_file.h"
 
 namespace ferry {

@@ -1,5 +1,3 @@
-#include "ckpt/memory/run_snapshots.h"
-
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -7,7 +5,9 @@
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
+#include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
+#include "ckpt/memory/save.h"
 #include "ckpt/memory/snapshot_format.h"
 
 namespace ferry {
@@ -132,6 +132,15 @@ class LegacyFormat final : public CommonFilesFormat {
 
 std::shared_ptr<const SnapshotFormat> legacy_format(RunState state, bool optimizer) {
   return std::make_shared<LegacyFormat>(std::move(state), optimizer);
+}
+
+std::shared_ptr<const SnapshotFormat> legacy_format(const Checkpoint& begun_with, bool optimizer) {
+  return legacy_format(state_of(begun_with), optimizer);
+}
+
+std::shared_ptr<const SnapshotFormat> torch_dist_format(const Checkpoint& begun_with,
+                                                        TorchDistOptions options) {
+  return torch_dist_format(state_of(begun_with), options);
 }
 
 }  // namespace ferry

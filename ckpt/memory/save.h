@@ -9,18 +9,45 @@
 // save() returns when the checkpoint is on disk; async_saver.h lets the caller go on meanwhile.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/integrity/integrity_options.h"
+#include "ckpt/integrity/verify.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/memory/snapshot.h"
-#include "ckpt/store/begin_options.h"
+#include "ckpt/megatron/model/target_options.h"
+#include "ckpt/memory/region.h"
+#include "ckpt/store/options.h"
 
 namespace ferry {
+
+struct Checkpoint;  // ckpt/checkpoint.h
+struct RunState;    // ckpt/megatron/state/run_state.h
+
+/// Something that is no tensor: a torch.save archive (write_torch_archive) under a name.
+struct StoredObject {
+  std::string name;
+  std::string archive;
+};
+
+class SnapshotFormat;  // how snapshots are stored: ckpt/memory/snapshot_format.h
+
+/// Plain PyTorch distributed checkpoint: each name is a key of the state dict; invalid when one has
+/// "/shard_" in it, as Megatron-LM's objects do. torch_dist_format() is Megatron-LM's.
+std::shared_ptr<const SnapshotFormat> dcp_format();
+
+struct Snapshot {
+  int64_t iteration = 0;  // at least 0, the same on all ranks
+  /// The parts of tensors that this rank holds. Those of all ranks cover each tensor; an equal part
+  /// that several ranks hold (a replica) is written by one of them. Otherwise they do not overlap.
+  std::vector<ConstRegion> tensors;
+  /// Under names that no other rank gives.
+  std::vector<StoredObject> objects;
+  std::shared_ptr<const SnapshotFormat> format = dcp_format();
+};
 
 struct SaveOptions {
   EngineOptions engine;        // memory besides the regions, threads and cancellation of this rank
@@ -42,5 +69,33 @@ struct SaveOptions {
 std::vector<std::string> save(std::shared_ptr<const FileSystem> file_system,
                               const std::string& run_folder, const Snapshot& snapshot, Group& group,
                               const SaveOptions& options = {});
+
+/// Snapshots of a Megatron-LM run. `state` has what is no tensor (args, param_groups, scheduler,
+/// random number states; the same on all ranks), made by hand or by state_of() of a checkpoint; its
+/// own source, recipes and iteration do not count. The tensors that ranks give are named, shaped
+/// and typed as RunState says; optimizer state, if any, as the shards that a rank holds of each
+/// parameter's: of a distributed optimizer the runs that shards_of_rank() says
+/// (megatron/optimizer/buckets/model_buffers.h). Its dtype may be another than RunState says, which
+/// is then what is written: of floating-point numbers, or i16 where regions have lower halves.
+///
+/// As fully_reshardable or plain, each rank writes what it gave, so that the files are those of the
+/// group's ranks, whatever layout the arguments name. As dp_reshardable the group's ranks are those
+/// of the layout that the arguments name, each writes its part of the flat buckets, and
+/// `state.tensors` names the tensors of the model and of the optimizer. Never compressed; otherwise
+/// as plan_torch_dist().
+std::shared_ptr<const SnapshotFormat> torch_dist_format(RunState state,
+                                                        TorchDistOptions options = {});
+/// The same with the state of the checkpoint that the run began with.
+std::shared_ptr<const SnapshotFormat> torch_dist_format(const Checkpoint& begun_with,
+                                                        TorchDistOptions options = {});
+
+/// Snapshots of a Megatron-LM run: as torch_dist_format(), of a state that names the tensors of the
+/// model and of the optimizer. The group's ranks are those of the layout that the arguments name.
+/// The first rank of each model-parallel rank's folder writes its model; a distributed optimizer's
+/// flat buffers are written by the ranks that share them, each its part. Otherwise as
+/// plan_legacy(). A snapshot without objects. `optimizer`: with its state.
+std::shared_ptr<const SnapshotFormat> legacy_format(RunState state, bool optimizer = true);
+std::shared_ptr<const SnapshotFormat> legacy_format(const Checkpoint& begun_with,
+                                                    bool optimizer = true);
 
 }  // namespace ferry

@@ -15,6 +15,7 @@
 
 #include "ckpt/engine/engine.h"
 #include "ckpt/io/file_system.h"
+#include "ckpt/store/options.h"
 #include "ckpt/store/retention.h"
 
 namespace ferry {
@@ -27,22 +28,6 @@ struct PruneOptions {
   /// When set: put back what was renamed and is whole, and stop with Error(cancelled), which says
   /// how many iterations were removed.
   const std::atomic<bool>* cancel = nullptr;
-};
-
-struct PrunedItem {
-  std::string name;                  // in the run folder
-  std::optional<int64_t> iteration;  // of an iteration's folder other than release
-  bool goes = false;                 // is removed, or would be
-  std::string reason;
-  uint64_t bytes = 0;  // of its files
-};
-
-struct PruneReport {
-  std::vector<PrunedItem> iterations;  // rising; release last
-  std::vector<PrunedItem> leftovers;   // of writers, dead or of unknown life
-  uint64_t bytes = 0;                  // of what goes
-  std::vector<std::string> notes;
-  bool dry_run = false;
 };
 
 /// Applies `retention` (see decide()) to the run folder at `path`. What another ferry process

@@ -7,17 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/store/options.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {
-
-struct Retention {
-  std::optional<int64_t> keep_last;   // so many good ones with the highest numbers; >= 1
-  std::optional<int64_t> keep_every;  // and those whose number it divides; >= 1
-  /// Unfinished ones go too, when they are older than the last good one: of a lower number, and
-  /// unchanged since it was written.
-  bool unfinished = false;
-};
 
 /// Why an iteration that looks complete is not good, given its folder; empty: it is.
 using ProblemOf = std::function<std::string(const std::string& folder)>;

@@ -119,8 +119,7 @@ StagedIteration RunStore::begin(std::optional<int64_t> iteration,
   state->target = join(path_, name);
   if (state->whole_run) {
     try {
-      state->staged =
-          std::make_unique<StagedFolder>(file_system_, path_, false, options.write_lock);
+      state->staged = std::make_unique<StagedFolder>(file_system_, path_, false);
       state->path = join(state->staged->path(), name);
       file_system_->create_folder(state->path);
     } catch (const Error& error) {
@@ -132,8 +131,7 @@ StagedIteration RunStore::begin(std::optional<int64_t> iteration,
   }
   if (!state->whole_run) {
     state->notes = clean();
-    state->staged = std::make_unique<StagedFolder>(file_system_, state->target, options.overwrite,
-                                                   options.write_lock);
+    state->staged = std::make_unique<StagedFolder>(file_system_, state->target, options.overwrite);
     state->path = state->staged->path();
   }
   const auto& kept = state->staged->notes();

@@ -27,7 +27,7 @@
 
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/staging.h"
-#include "ckpt/store/begin_options.h"
+#include "ckpt/store/options.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {

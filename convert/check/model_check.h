@@ -5,13 +5,9 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/summary.h"
 
 namespace ferry {
-
-struct ModelCheck {
-  std::vector<std::string> problems;  // transformers would not load the model whole
-  std::vector<std::string> warnings;  // unusual: one layer's tensor of another dtype than the rest
-};
 
 /// What is wrong with the tensors of `checkpoint` (Format::hugging_face, names unwrapped; nothing
 /// of others), one sentence each, of several lines where names are listed. A model of a known

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/open.h"
 
 namespace ferry {
 

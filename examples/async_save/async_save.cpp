@@ -6,9 +6,9 @@
 // Ctrl-C or SIGTERM ends it in order: what was saved gets to disk. Run it again, with another
 // number of ranks if you like: it goes on where it was.
 #include <ckpt/base/error.h>
+#include <ckpt/checkpoint.h>
 #include <ckpt/memory/async_saver.h>
 #include <ckpt/memory/load.h>
-#include <ckpt/open.h>
 
 #include <algorithm>
 #include <atomic>

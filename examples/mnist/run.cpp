@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "image_model.h"
 #include "metric_tracker.h"
 #include "nemo/checkpoint_names.h"

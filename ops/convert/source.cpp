@@ -5,9 +5,9 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/glob.h"
 #include "ckpt/base/option_name.h"
-#include "ckpt/open.h"
+#include "ckpt/checkpoint.h"
 #include "convert/check/names.h"
-#include "ops/renames.h"
+#include "ops/write_options.h"
 
 namespace ferry {
 

@@ -10,14 +10,15 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/core/recipe_compose.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
-#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "convert/base_only.h"
+#include "convert/import.h"
 #include "convert/state_dict/named_optimizer.h"
 #include "ops/convert/source.h"
 #include "ops/output/paths.h"

@@ -9,6 +9,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/parameter_count.h"
+#include "ckpt/format/hugging_face/training_folder.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/io/file_system.h"

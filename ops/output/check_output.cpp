@@ -5,9 +5,9 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/other_programs.h"
 #include "ckpt/io/staging/staging.h"
-#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "ops/output/foreign_entries.h"
 #include "ops/output/paths.h"

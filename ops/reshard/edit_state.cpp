@@ -6,7 +6,7 @@
 #include "ckpt/base/glob.h"
 #include "ckpt/base/option_name.h"
 #include "ckpt/megatron/state/edit.h"
-#include "ops/renames.h"
+#include "ops/write_options.h"
 
 namespace ferry {
 namespace {

@@ -21,9 +21,14 @@
 #include <functional>
 #include <random>
 
+#include "ckpt/base/box.h"
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/plan.h"
+#include "ckpt/core/recipe.h"
+#include "ckpt/engine/run.h"
+#include "ckpt/io/file_system.h"
 
 namespace ferry {
 namespace {

@@ -28,10 +28,10 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/memory/async_saver.h"
 #include "ckpt/memory/load.h"
-#include "ckpt/open.h"
 
 namespace ferry {
 namespace {

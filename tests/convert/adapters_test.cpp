@@ -9,8 +9,8 @@
 #include <map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/open.h"
 #include "convert/base_only.h"
 #include "convert/state_dict/state_dict.h"
 #include "tests/support.h"

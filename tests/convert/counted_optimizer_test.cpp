@@ -9,8 +9,8 @@
 #include <set>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/megatron/state/edit.h"
-#include "ckpt/open.h"
 #include "convert/import.h"
 #include "convert/import/parameter_order.h"
 #include "tests/convert/models.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ckpt/base/error.h"
+#include "ckpt/engine/run.h"
 #include "convert/arguments/arguments.h"
 #include "convert/convert.h"
 #include "convert/model/mismatch.h"

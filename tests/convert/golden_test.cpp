@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "ckpt/open.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/engine/run.h"
 #include "convert/convert.h"
 #include "tests/convert/support.h"
 #include "tests/support.h"

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "ckpt/engine/run.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config/expressible.h"
 #include "convert/convert.h"

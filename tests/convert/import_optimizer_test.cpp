@@ -7,10 +7,10 @@
 #include <map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/core/plan.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
-#include "ckpt/open.h"
 #include "convert/import.h"
 #include "convert/state_dict/state_dict.h"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/open.h"
+#include "ckpt/checkpoint.h"
 #include "tests/convert/models.h"
 
 namespace ferry {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
-#include "ckpt/open.h"
 #include "convert/arguments/arguments.h"
 #include "convert/recognise.h"
 #include "tests/convert/round_trip.h"

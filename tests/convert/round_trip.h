@@ -7,12 +7,13 @@
 #include <map>
 #include <string>
 
+#include "ckpt/checkpoint.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
 #include "ckpt/format/hugging_face/safetensors.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
-#include "ckpt/open.h"
 #include "convert/import.h"
 #include "tests/convert/support.h"
 

@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
-#include "ckpt/open.h"
 #include "convert/import.h"
 #include "convert/state_dict/prefix.h"
 #include "tests/convert/support.h"

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 
+#include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/run.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {

@@ -1,11 +1,11 @@
 // Shards against a list of their elements.
-#include "ckpt/core/shard.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <set>
+
+#include "ckpt/base/box.h"
 
 namespace ferry {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/engine/transfers/transfer.h"
 #include "tests/io/memory_file_system.h"
 

@@ -1,6 +1,4 @@
 // Plans over random tensors, stored in random chunks, against a plain element-by-element model.
-#include "ckpt/engine/engine.h"
-
 #include <gtest/gtest.h>
 #include <zstd.h>
 
@@ -9,8 +7,13 @@
 #include <numeric>
 #include <random>
 
+#include "ckpt/base/box.h"
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/plan.h"
+#include "ckpt/core/recipe.h"
+#include "ckpt/engine/run.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/random_cases.h"

@@ -2,7 +2,12 @@
 // nothing left behind.
 #include <gtest/gtest.h>
 
-#include "ckpt/engine/engine.h"
+#include "ckpt/base/box.h"
+#include "ckpt/base/dtype.h"
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/plan.h"
+#include "ckpt/core/recipe.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/io/staging/staging.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"

@@ -6,7 +6,13 @@
 #include <filesystem>
 #include <random>
 
-#include "ckpt/engine/engine.h"
+#include "ckpt/base/box.h"
+#include "ckpt/base/digest.h"
+#include "ckpt/base/dtype.h"
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/plan.h"
+#include "ckpt/core/recipe.h"
+#include "ckpt/engine/run.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {

@@ -11,8 +11,12 @@
 #include <limits>
 #include <random>
 
+#include "ckpt/base/box.h"
 #include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/plan.h"
+#include "ckpt/core/recipe.h"
+#include "ckpt/engine/run.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {

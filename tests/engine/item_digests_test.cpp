@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
 #include "ckpt/core/item_index.h"
-#include "ckpt/engine/engine.h"
 #include "ckpt/engine/items/written_runs.h"
+#include "ckpt/engine/run.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"
 

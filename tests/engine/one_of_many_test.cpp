@@ -6,6 +6,9 @@
 
 #include <memory>
 
+#include "ckpt/base/box.h"
+#include "ckpt/base/dtype.h"
+#include "ckpt/core/catalog.h"
 #include "ckpt/engine/engine.h"
 #include "tests/io/memory_file_system.h"
 

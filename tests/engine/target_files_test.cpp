@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "ckpt/base/digest.h"
 #include "ckpt/base/error.h"
+#include "ckpt/engine/run.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "ckpt/base/cast.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/engine/tiles/tile_cut.h"
 #include "tests/io/memory_file_system.h"
 

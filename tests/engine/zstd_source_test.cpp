@@ -6,9 +6,14 @@
 #include <cstdlib>
 #include <random>
 
+#include "ckpt/base/box.h"
+#include "ckpt/base/dtype.h"
 #include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/core/catalog.h"
+#include "ckpt/core/plan.h"
+#include "ckpt/core/recipe.h"
 #include "ckpt/engine/memory_files.h"
+#include "ckpt/engine/run.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"
 

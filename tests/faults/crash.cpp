@@ -12,8 +12,8 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/io/staging/lock_record.h"
-#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "tests/random_cases.h"
 

@@ -6,7 +6,9 @@
 #include <cstring>
 
 #include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/core/plan.h"
+#include "ckpt/core/recipe.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/pickle/pickle_writer.h"
 #include "ckpt/format/pickle/values/plain_value.h"
 #include "ckpt/format/torch/archive/torch_archive.h"

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/megatron/state_of.h"
-#include "ckpt/open.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
 #include "convert/import.h"

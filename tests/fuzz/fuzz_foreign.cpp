@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/pickle/pickle.h"
 #include "ckpt/format/torch/archive/zip_writer.h"
-#include "ckpt/open.h"
 #include "convert/import.h"
 #include "convert/state_dict/state_dict.h"
 #include "tests/fuzz/finding.h"

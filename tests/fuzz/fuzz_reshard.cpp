@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/megatron/fsdp/fsdp.h"
 #include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
-#include "ckpt/open.h"
 #include "convert/convert.h"
 #include "tests/convert/support.h"
 #include "tests/fuzz/finding.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/hugging_face/training_folder.h"
-#include "ckpt/open.h"
 #include "tests/fuzz/finding.h"
 #include "tests/fuzz/json_members.h"
 #include "tests/io/memory_file_system.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "ckpt/megatron/model/parallel_target.h"
+#include "ckpt/megatron/model/target_options.h"
 #include "ckpt/megatron/state/run_state.h"
 #include "tests/fuzz/mutator.h"
 

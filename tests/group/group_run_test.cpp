@@ -6,9 +6,10 @@
 #include <thread>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/integrity/manifest/plan_manifest.h"
-#include "ckpt/open.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"
 

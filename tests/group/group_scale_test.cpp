@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "ckpt/group/message_group.h"
+#include "ckpt/group/group.h"
 #include "ckpt/group/wire.h"
 
 namespace ferry::test {

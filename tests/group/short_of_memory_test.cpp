@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "tests/group/ranks.h"
 
 namespace ferry::test {

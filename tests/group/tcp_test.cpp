@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "ckpt/group/message_group.h"
+#include "ckpt/group/group.h"
 #include "ckpt/group/tcp/mesh.h"
 #include "ckpt/group/wire.h"
 #include "tests/group/meshes.h"

@@ -1,11 +1,10 @@
 // Steps that succeed on all ranks or fail on all alike.
-#include "ckpt/group/together.h"
-
 #include <gmock/gmock.h>
 
 #include <new>
 
-#include "ckpt/group/message_group.h"
+#include "ckpt/base/digest.h"
+#include "ckpt/group/group.h"
 #include "tests/group/ranks.h"
 
 namespace ferry::test {

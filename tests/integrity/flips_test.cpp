@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "ckpt/base/threads.h"
+#include "ckpt/core/passing_values.h"
 #include "ckpt/integrity/verify.h"
 #include "tests/integrity/written_folder.h"
 #include "tests/integrity/written_run.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
-#include "ckpt/integrity/manifest/seal.h"
 #include "ckpt/integrity/verify.h"
 #include "tests/support.h"
 

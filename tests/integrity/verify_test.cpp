@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/open.h"
+#include "ckpt/checkpoint.h"
 #include "tests/integrity/written_folder.h"
 #include "tests/support.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/integrity/manifest/plan_manifest.h"

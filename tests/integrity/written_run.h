@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ckpt/engine/compressed_run.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/integrity/manifest/plan_manifest.h"

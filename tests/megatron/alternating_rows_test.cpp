@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/run_arguments.h"
-#include "ckpt/open.h"
 #include "tests/megatron/reshard_support.h"
 
 namespace ferry {

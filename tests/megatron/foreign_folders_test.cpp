@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/open.h"
+#include "ckpt/checkpoint.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/support.h"
 

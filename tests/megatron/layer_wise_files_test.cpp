@@ -1,10 +1,10 @@
 // Optimizers whose state lies in files beside the checkpoint are not taken for none.
 #include <gmock/gmock.h>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/integrity/soundness.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/state_of.h"
-#include "ckpt/open.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/support.h"
 

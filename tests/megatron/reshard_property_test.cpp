@@ -5,11 +5,12 @@
 #include <optional>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/megatron/optimizer/optimizer_form.h"
 #include "ckpt/megatron/optimizer/optimizer_state.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
-#include "ckpt/open.h"
 #include "tests/megatron/reshard_support.h"
 #include "tests/megatron/small_run.h"
 #include "tests/random_cases.h"

@@ -8,13 +8,13 @@
 #include <string>
 #include <utility>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/megatron/model/parallel_target.h"
+#include "ckpt/megatron/model/target_options.h"
 #include "ckpt/megatron/retarget.h"
 #include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
-#include "ckpt/open.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/megatron/writer_support.h"
 #include "tests/support.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ckpt/format/pickle/values/draft.h"
-#include "ckpt/megatron/model/parallel_target.h"
 #include "ckpt/megatron/model/run_arguments.h"
+#include "ckpt/megatron/model/target_options.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/megatron/state/run_state.h"
 #include "ckpt/megatron/state/vocabulary.h"

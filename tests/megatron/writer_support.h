@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/state/run_state.h"
 #include "tests/io/memory_file_system.h"

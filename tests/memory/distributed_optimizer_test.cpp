@@ -4,15 +4,13 @@
 
 #include <thread>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/integrity/verify.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/memory/async_saver.h"
 #include "ckpt/memory/load.h"
-#include "ckpt/memory/open_together.h"
-#include "ckpt/memory/run_snapshots.h"
 #include "ckpt/memory/save.h"
-#include "ckpt/open.h"
 #include "tests/megatron/reshard_support.h"
 #include "tests/memory/random_model.h"
 #include "tests/memory/run_ranks.h"

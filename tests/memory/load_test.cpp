@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/megatron/state_of.h"
-#include "ckpt/open.h"
 #include "tests/support.h"
 
 namespace ferry::test {

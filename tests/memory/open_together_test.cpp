@@ -1,9 +1,8 @@
 // What rank 0 found in a checkpoint is what every rank has of it.
-#include "ckpt/memory/open_together.h"
-
 #include <gmock/gmock.h>
 
 #include "ckpt/engine/engine.h"
+#include "ckpt/memory/load.h"
 #include "tests/memory/random_model.h"
 #include "tests/same_value.h"
 #include "tests/support.h"

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/group.h"
-#include "ckpt/memory/snapshot.h"
-#include "ckpt/open.h"
+#include "ckpt/memory/save.h"
 
 namespace ferry::test {
 

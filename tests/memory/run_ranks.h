@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/core/shard.h"
+#include "ckpt/base/box.h"
 #include "ckpt/megatron/model/model_layout.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"

@@ -10,12 +10,12 @@
 #include <thread>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/io/staging/write_lock.h"
 #include "ckpt/megatron/retarget.h"
 #include "ckpt/megatron/state_of.h"
 #include "ckpt/memory/load.h"
-#include "ckpt/memory/run_snapshots.h"
 #include "ckpt/memory/save.h"
-#include "ckpt/open.h"
 #include "tests/memory/run_ranks.h"
 
 namespace {

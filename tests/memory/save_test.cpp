@@ -4,15 +4,14 @@
 
 #include <gmock/gmock.h>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/integrity/verify.h"
 #include "ckpt/megatron/state_of.h"
 #include "ckpt/memory/load.h"
-#include "ckpt/memory/run_snapshots.h"
 #include "ckpt/memory/snapshot_format.h"
-#include "ckpt/open.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/memory/random_model.h"

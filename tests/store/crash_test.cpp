@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/open.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/store/prune.h"
 #include "ckpt/store/run_store.h"
 #include "tests/support.h"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/core/catalog.h"
 #include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/store/run_store.h"
 #include "tests/io/memory_file_system.h"

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/io/staging/reader_lock.h"
-#include "ckpt/open.h"
 #include "ckpt/store/prune.h"
 #include "ckpt/store/run_store.h"
 #include "tests/faults/crash.h"

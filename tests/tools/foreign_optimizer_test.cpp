@@ -3,8 +3,8 @@
 #include <cstring>
 #include <map>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/open.h"
 #include "tests/support.h"
 #include "tests/tools/program.h"
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/verify.h"
-#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "ops/convert.h"
 #include "ops/reshard.h"

@@ -1,3 +1,5 @@
+#include "convert/convert.h"
+
 #include <fmt/format.h>
 
 #include <map>

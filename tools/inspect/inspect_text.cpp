@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/utf8.h"
+#include "ckpt/megatron/optimizer/masters/compare.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
+#include "convert/adapters.h"
 #include "ops/inspect/optimizer_kinds.h"
 #include "tools/inspect/inspect_report.h"
 #include "tools/terminal/layout.h"

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/io/staging/reader_lock.h"
-#include "ckpt/open.h"
 #include "ckpt/store/run_folder.h"
 #include "ops/output/paths.h"
 #include "tools/commands.h"

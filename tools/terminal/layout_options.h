@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "ckpt/megatron/model/parallel_target.h"
+#include "ckpt/megatron/model/target_options.h"
 #include "tools/terminal/command.h"
 
 namespace ferry::tool {

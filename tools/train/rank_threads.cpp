@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "trainer/checkpoint/staging_memory.h"
 
 namespace ferry::tool {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "tools/terminal/exit_code.h"
 #include "tools/terminal/output.h"
 #include "tools/train/rank_threads.h"

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ckpt/base/error.h"
+#include "ckpt/core/passing_values.h"
 #include "tools/commands.h"
 #include "tools/terminal/common_options.h"
 #include "tools/terminal/exit_code.h"

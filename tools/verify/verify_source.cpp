@@ -1,7 +1,7 @@
 #include "tools/verify/verify_source.h"
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "ckpt/integrity/verify.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/progress.h"

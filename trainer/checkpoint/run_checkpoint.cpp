@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/memory/load.h"
-#include "ckpt/memory/run_snapshots.h"
+#include "ckpt/memory/save.h"
 #include "trainer/arguments/complete.h"
 
 namespace ferry {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "ckpt/group/group.h"
-#include "ckpt/group/together.h"
 
 namespace ferry {
 

@@ -11,7 +11,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/engine/tiles/buffer.h"
-#include "ckpt/memory/stager.h"
+#include "ckpt/memory/region.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/device/device.h"
 #include "trainer/communicator/nccl/nccl_communicator.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "trainer/checkpoint/float8_scaling.h"
 #include "trainer/data/open_datasets.h"
 #include "trainer/language/memory_plan.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "trainer/checkpoint/run_folder_sink.h"
 #include "trainer/loop/loop_options.h"
 

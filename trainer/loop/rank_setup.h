@@ -9,7 +9,7 @@
 
 #include "ckpt/group/group.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/memory/stager.h"
+#include "ckpt/memory/region.h"
 #include "kernels/kernels.h"
 #include "trainer/communicator/communicator.h"
 #include "trainer/communicator/links.h"

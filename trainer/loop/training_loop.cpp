@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "trainer/loop/checkpoint_session.h"
 #include "trainer/loop/loop_options.h"
 #include "trainer/loop/training_step.h"

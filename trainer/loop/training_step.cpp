@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "trainer/loop/loop_options.h"
 
 namespace ferry {

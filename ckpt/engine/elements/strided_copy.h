@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ckpt/base/dtype.h"
-#include "ckpt/base/math_bits.h"
 
 namespace ferry {
 

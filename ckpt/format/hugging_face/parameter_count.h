@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
+#include "ckpt/summary.h"
 
 namespace ferry {
 
@@ -26,16 +27,6 @@ enum class ElementKind : uint8_t {
 struct CountedTensor {
   ElementKind kind = ElementKind::parameter;
   int64_t bits = 0;  // of a packed parameter
-};
-
-struct ParameterCount {
-  int64_t parameters = 0;         // with the packed ones
-  int64_t packed_parameters = 0;  // of these
-  int64_t packed_elements = 0;    // that hold them
-  int64_t bits = 0;               // of a packed parameter; 0: there are none, or of several sizes
-  int64_t integers = 0;           // of quantised weights whose parameters cannot be counted
-  int64_t quantisation_elements = 0;
-  int64_t training_tensors = 0, training_elements = 0;
 };
 
 /// What each entry of a catalog is, by its name, dtype and shape and those of its neighbours;

@@ -19,25 +19,9 @@
 #include <vector>
 
 #include "ckpt/io/file_system.h"
+#include "ckpt/summary.h"
 
 namespace ferry {
-
-/// Files or folders of one kind.
-struct TrainingPart {
-  std::string kind;  // "optimizer", "scheduler", "random numbers", ...
-  std::string name;  // "optimizer.pt", "rng_state_*.pth"
-  int64_t count = 0;
-  bool is_folder = false;
-};
-
-struct TrainingFolder {
-  std::optional<int64_t> step, last_step;  // that training was at, and is to end with
-  std::optional<double> epoch;
-  std::vector<TrainingPart> parts;
-  std::string problem;  // why trainer_state.json says nothing; empty: it does, or is not there
-
-  bool empty() const { return parts.empty(); }
-};
 
 /// Reads names, and trainer_state.json. Nothing of it is an error: what cannot be read is reported
 /// in `problem`.

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "ckpt/group/message_group.h"
+#include "ckpt/group/group.h"
 #include "ckpt/group/mpi/mpi_transport.h"
 
 namespace ferry {

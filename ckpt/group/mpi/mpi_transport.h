@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "ckpt/group/transport.h"
+#include "ckpt/group/group.h"
 
 namespace ferry {
 

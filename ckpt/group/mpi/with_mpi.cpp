@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "ckpt/group/message_group.h"
+#include "ckpt/group/group.h"
 #include "ckpt/group/mpi/launcher.h"
 #include "ckpt/group/mpi/mpi_transport.h"
 #include "ckpt/group/mpi/process_group.h"

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/group/group.h"
 #include "ckpt/group/tcp/meeting.h"
-#include "ckpt/group/transport.h"
 
 namespace ferry {
 

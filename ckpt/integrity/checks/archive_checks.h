@@ -10,7 +10,7 @@
 
 #include "ckpt/core/catalog.h"
 #include "ckpt/integrity/checks/byte_checks.h"
-#include "ckpt/integrity/problem.h"
+#include "ckpt/integrity/verify.h"
 
 namespace ferry {
 

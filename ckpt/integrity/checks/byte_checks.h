@@ -21,6 +21,7 @@
 #include "ckpt/core/passing_values.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/integrity/manifest/manifest.h"
+#include "ckpt/io/file_system.h"
 
 namespace ferry {
 

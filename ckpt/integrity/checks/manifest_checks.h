@@ -9,7 +9,7 @@
 #include "ckpt/integrity/checks/byte_checks.h"
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/manifest/sha256_manifest.h"
-#include "ckpt/integrity/problem.h"
+#include "ckpt/integrity/verify.h"
 
 namespace ferry {
 

@@ -9,8 +9,8 @@
 #include "ckpt/base/digest.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/integrity/integrity_options.h"
 #include "ckpt/integrity/manifest/manifest.h"
+#include "ckpt/integrity/verify.h"
 #include "ckpt/io/file_system.h"
 
 namespace ferry {

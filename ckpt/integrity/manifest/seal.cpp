@@ -1,5 +1,3 @@
-#include "ckpt/integrity/manifest/seal.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/core/catalog.h"
 #include "ckpt/engine/progress_meter.h"
 #include "ckpt/integrity/checks/byte_checks.h"
@@ -23,7 +22,6 @@
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/publish.h"
 #include "ckpt/io/staging/reader_lock.h"
-#include "ckpt/open.h"
 
 namespace ferry {
 namespace {

@@ -17,7 +17,6 @@
 
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/staging/lock_record.h"
-#include "ckpt/io/staging/write_lock_options.h"
 
 namespace ferry {
 
@@ -25,6 +24,15 @@ inline constexpr int64_t kTakeOverSeconds = 15 * 60;
 /// How long a writer waits for one that only removes, whatever the wait_seconds of its options: a
 /// prune during a training must not make a save fail, and large folders take long to remove.
 inline constexpr double kRemovalWaitSeconds = 10 * 60;
+
+/// What to do where another writer locks the same target.
+struct WriteLockOptions {
+  bool take_over = false;   // a writer that cannot be judged is taken for dead at once
+  double wait_seconds = 0;  // for a living writer to be done
+  /// Only to remove the target, or leftovers next to it: writers wait until that is done, others
+  /// that remove do not.
+  bool to_remove = false;
+};
 
 class WriteLock {
  public:

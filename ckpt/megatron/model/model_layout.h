@@ -13,8 +13,7 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
-#include "ckpt/core/shard.h"
-#include "ckpt/megatron/model/module_choice.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/pipeline_layout.h"
 #include "ckpt/megatron/model/run_arguments.h"
@@ -49,6 +48,9 @@ struct LocalParameter {
   bool shared_embedding = false;  // a flat buffer gives it a bucket of its own
   bool first_copy = true;         // false: another rank, or the first stage, holds the same
 };
+
+/// What Megatron-LM builds today from these arguments.
+ModuleChoice default_modules(const RunArguments& run);
 
 class ModelLayout {
  public:

@@ -1,5 +1,3 @@
-#include "ckpt/megatron/model/parallel_target.h"
-
 #include <algorithm>
 #include <numeric>
 #include <string_view>
@@ -13,6 +11,7 @@
 #include "ckpt/megatron/model/pipeline_layout.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/model/stage_letters.h"
+#include "ckpt/megatron/model/target_options.h"
 
 namespace ferry {
 namespace {

@@ -18,11 +18,11 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/core/plan.h"
 #include "ckpt/format/pickle/values/value.h"
-#include "ckpt/megatron/model/module_choice.h"
 #include "ckpt/megatron/model/run_arguments.h"
 
 namespace ferry {

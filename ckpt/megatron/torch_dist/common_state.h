@@ -8,8 +8,8 @@
 
 #include "ckpt/core/placed.h"
 #include "ckpt/format/pickle/values/value.h"
+#include "ckpt/megatron/model/target_options.h"
 #include "ckpt/megatron/state/run_state.h"
-#include "ckpt/megatron/torch_dist/torch_dist_options.h"
 
 namespace ferry {
 

@@ -9,7 +9,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 
 namespace ferry {
 namespace {

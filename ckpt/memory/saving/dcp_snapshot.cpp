@@ -3,7 +3,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/dcp/dcp_writer.h"
-#include "ckpt/memory/snapshot.h"
+#include "ckpt/memory/save.h"
 #include "ckpt/memory/snapshot_format.h"
 
 namespace ferry {

@@ -5,9 +5,9 @@
 #include <span>
 #include <utility>
 
+#include "ckpt/base/box.h"
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/core/shard.h"
 
 namespace ferry {
 namespace {

@@ -10,7 +10,6 @@
 #include "ckpt/format/dcp/dcp_metadata_writer.h"
 #include "ckpt/group/group.h"
 #include "ckpt/group/group_run.h"
-#include "ckpt/group/together.h"
 #include "ckpt/group/wire.h"
 #include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/integrity/manifest/plan_manifest.h"

@@ -6,6 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/core/plan_part.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/dcp/dcp_writer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 

@@ -10,7 +10,7 @@
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/wire.h"
 #include "ckpt/io/file_system.h"
-#include "ckpt/memory/snapshot.h"
+#include "ckpt/memory/save.h"
 #include "ckpt/memory/snapshot_format.h"
 
 namespace ferry {

@@ -7,7 +7,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/engine/tiles/buffer.h"
-#include "ckpt/memory/stager.h"
+#include "ckpt/memory/region.h"
 
 namespace ferry {
 namespace {

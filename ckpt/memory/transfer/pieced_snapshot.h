@@ -11,7 +11,6 @@
 
 #include "ckpt/engine/borrowed_sources.h"
 #include "ckpt/memory/region.h"
-#include "ckpt/memory/stager.h"
 
 namespace ferry {
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/state/run_state.h"
 #include "ckpt/memory/load.h"
 
 namespace ferry {

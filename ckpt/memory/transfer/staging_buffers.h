@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "ckpt/memory/region.h"
-#include "ckpt/memory/stager.h"
 
 namespace ferry {
 

@@ -9,9 +9,9 @@
 #include <regex>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/memory/load.h"
-#include "ckpt/open.h"
 #include "nemo/checkpoint_names.h"
 #include "run.h"
 

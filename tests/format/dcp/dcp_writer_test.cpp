@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "ckpt/base/error.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"

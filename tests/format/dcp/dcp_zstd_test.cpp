@@ -5,6 +5,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/engine/compressed_run.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/dcp/dcp.h"
 #include "ckpt/format/dcp/dcp_writer.h"
 #include "ckpt/io/zstd_encoder.h"

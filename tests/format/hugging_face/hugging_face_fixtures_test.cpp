@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/core/plan.h"
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "tests/io/memory_file_system.h"

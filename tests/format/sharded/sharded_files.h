@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
-#include "ckpt/open.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry::test {

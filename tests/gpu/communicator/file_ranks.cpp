@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/message_group.h"
+#include "ckpt/group/group.h"
 
 namespace ferry::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 
 namespace ferry::test {
 

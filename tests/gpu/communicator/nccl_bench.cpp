@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "trainer/communicator/nccl/nccl_communicator.h"
 

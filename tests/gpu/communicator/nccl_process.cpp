@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "tests/gpu/communicator/file_ranks.h"
 #include "trainer/communicator/nccl/nccl_communicator.h"
 

@@ -12,11 +12,10 @@
 #include <map>
 #include <thread>
 
-#include "ckpt/group/message_group.h"
+#include "ckpt/group/group.h"
 #include "ckpt/group/mpi/mpi_group.h"
 #include "ckpt/group/mpi/mpi_transport.h"
 #include "ckpt/group/mpi/process_group.h"
-#include "ckpt/group/together.h"
 #include "tests/group/random_operations.h"
 
 namespace ferry::test {

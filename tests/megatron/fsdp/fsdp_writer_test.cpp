@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/megatron/fsdp/write/writer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "tests/megatron/reshard_support.h"

@@ -1,6 +1,4 @@
 // Arguments of a target: what follows from its sizes, and what does not fit.
-#include "ckpt/megatron/model/parallel_target.h"
-
 #include <gmock/gmock.h>
 
 #include <map>
@@ -9,6 +7,7 @@
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/pipeline_layout.h"
 #include "ckpt/megatron/model/run_arguments.h"
+#include "ckpt/megatron/model/target_options.h"
 
 namespace ferry {
 namespace {
@@ -256,8 +255,8 @@ TEST(ParallelTarget, SaysWhatIsWrongWithLetters) {
   ParallelTarget target;
   for (const auto& [letters, what] :
        {std::pair{"garbage", "'g' is not allowed there"},
-        std::pair{"Et\xC3\xA4L", "'\xC3\xA4' is not allowed"}, std::pair{"E(t|*3L", "a ( without )"},
-        std::pair{"Et*L", "'*' is not allowed there"},
+        std::pair{"Et\xC3\xA4L", "'\xC3\xA4' is not allowed"},
+        std::pair{"E(t|*3L", "a ( without )"}, std::pair{"Et*L", "'*' is not allowed there"},
         std::pair{"Et*9999999999|L", "it repeats to more than"}}) {
     target.stage_letters = letters;
     EXPECT_THAT(refusal(llama(), target),

@@ -5,12 +5,12 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/torch/objects.h"
-#include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/config/nemo_config.h"
+#include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
-#include "ckpt/open.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/support.h"
 

@@ -7,9 +7,10 @@
 #include <tuple>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/format/torch/archive/torch_archive.h"
 #include "ckpt/megatron/optimizer/bucket_optimizer.h"
-#include "ckpt/open.h"
 #include "tests/megatron/writer_support.h"
 #include "tests/support.h"
 

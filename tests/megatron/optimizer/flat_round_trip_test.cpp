@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "ckpt/base/error.h"
+#include "ckpt/engine/run.h"
 #include "ckpt/megatron/optimizer/bucket_optimizer.h"
 #include "ckpt/megatron/optimizer/buckets/bucket_writer.h"
 #include "ckpt/megatron/rank_folders/rank_folders.h"

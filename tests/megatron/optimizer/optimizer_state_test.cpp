@@ -8,8 +8,8 @@
 #include <set>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/open.h"
 #include "tests/support.h"
 
 namespace ferry {

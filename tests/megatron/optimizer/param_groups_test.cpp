@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/megatron/state_of.h"
-#include "ckpt/open.h"
 #include "tests/io/memory_file_system.h"
 #include "tests/support.h"
 

@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
-#include "ckpt/open.h"
 #include "tests/megatron/writer_support.h"
 #include "tests/same_value.h"
 #include "tests/support.h"

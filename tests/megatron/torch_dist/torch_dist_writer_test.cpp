@@ -7,10 +7,10 @@
 #include <map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/state/edit.h"
-#include "ckpt/open.h"
 #include "tests/megatron/reshard_support.h"
 
 namespace ferry {

@@ -4,9 +4,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/safetensors.h"
-#include "ckpt/open.h"
 #include "tests/support.h"
 #include "tests/tools/program.h"
 

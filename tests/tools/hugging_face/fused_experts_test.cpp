@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ckpt/open.h"
+#include "ckpt/checkpoint.h"
 #include "tests/support.h"
 #include "tests/tools/program.h"
 

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/cast.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/open.h"
 #include "tests/support.h"
 #include "tests/tools/program.h"
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
-#include "ckpt/open.h"
 #include "tests/support.h"
 #include "tests/tools/program.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/io/staging/write_lock.h"
-#include "ckpt/open.h"
 #include "tests/tools/program.h"
 #include "tools/report/chunk_map.h"
 #include "tools/report/histogram.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "ckpt/checkpoint.h"
 #include "ckpt/megatron/model/run_arguments.h"
-#include "ckpt/open.h"
 #include "convert/arguments/arguments.h"
 #include "tests/trainer/arguments/runs.h"
 #include "trainer/arguments/argument_row.h"

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/memory/load.h"
-#include "ckpt/open.h"
 #include "tests/trainer/test_device.h"
 #include "trainer/arguments/complete.h"
 #include "trainer/arguments/parse.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "tests/trainer/parallel/small_rank.h"
 
 namespace ferry::test {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/group/together.h"
+#include "ckpt/group/group.h"
 #include "trainer/communicator/nccl/nccl_words.h"
 
 namespace ferry {

@@ -18,7 +18,6 @@
 
 #include "ckpt/base/box.h"
 #include "ckpt/base/dtype.h"
-#include "ckpt/base/math_bits.h"
 
 namespace ferry {
 

@@ -8,6 +8,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/recipe.h"
 #include "ckpt/engine/engine.h"
+#include "ckpt/summary.h"
 
 namespace ferry {
 
@@ -22,13 +23,6 @@ struct MasterPair {
 /// The pairs of every tensor of the model with an fp32 master weight. Those stored as remainders of
 /// the weights are left out: any remainder fits any weight.
 std::vector<MasterPair> master_pairs(const Catalog& catalog);
-
-struct MasterMismatch {
-  std::string tensor;
-  int64_t elements = 0, differing = 0;
-  int64_t first = 0;              // position of the first that differs, in row-major order
-  double master = 0, weight = 0;  // that one's values
-};
 
 /// "decoder.x: 12 of 4,096 elements ...", for messages.
 std::string to_string(const MasterMismatch& mismatch);

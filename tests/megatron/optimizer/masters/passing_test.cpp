@@ -11,7 +11,7 @@
 #include <numeric>
 #include <random>
 
-#include "ckpt/open.h"
+#include "ckpt/checkpoint.h"
 #include "tests/random_cases.h"
 
 namespace ferry {

@@ -1,4 +1,4 @@
-#include "ckpt/engine/engine.h"
+#include "ckpt/engine/run.h"
 
 #include <algorithm>
 #include <atomic>

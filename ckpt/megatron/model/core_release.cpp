@@ -1,8 +1,7 @@
-#include "ckpt/megatron/torch_dist/torch_dist_options.h"
-
 #include <charconv>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/target_options.h"
 
 namespace ferry {
 

@@ -1,9 +1,8 @@
-#include "ckpt/core/shard.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "ckpt/base/box.h"
 #include "ckpt/base/box_index.h"
 
 namespace ferry {

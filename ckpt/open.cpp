@@ -8,6 +8,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/format/dcp/dcp_safetensors.h"
 #include "ckpt/format/deepspeed/deepspeed.h"
@@ -287,9 +288,8 @@ Checkpoint open_folder(Files files, const std::string& path, const OpenOptions& 
   if (is_run_folder(*files, path)) return open_run(std::move(files), path, options);
   if (!options.iteration.empty()) {
     fail(ErrorKind::invalid,
-         "--iteration {} chooses from a run folder, but {} is not one (no {}, "
-         "no iter_* folder)",
-         options.iteration, path, kTrackerName);
+         "{} chooses from a run folder, but {} is not one (no {}, no iter_* folder)",
+         option("iteration", options.iteration), path, kTrackerName);
   }
   auto lock = std::make_shared<ReaderLock>(*files, path);
   const Folder folder(*files, path);  // as it is under the lock
@@ -344,8 +344,8 @@ Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const 
   }
   if (kind == PathKind::folder) return open_folder(std::move(file_system), path, options);
   if (!options.iteration.empty()) {
-    fail(ErrorKind::invalid, "--iteration {} chooses from a run folder, but {} is a file",
-         options.iteration, path);
+    fail(ErrorKind::invalid, "{} chooses from a run folder, but {} is a file",
+         option("iteration", options.iteration), path);
   }
   return open_checkpoint_file(std::move(file_system), path, options.raw);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/other_programs.h"
 #include "convert/check/names.h"
 
@@ -72,12 +73,15 @@ bool has_adapter_file(const Checkpoint& checkpoint) {
 
 // For a model next to whose weights an adapter's files are.
 std::string resolve_adapter_file(const std::string& path, bool base_only) {
-  if (base_only) return "--base-only: the folder's adapter (adapter_config.json) is left out";
+  if (base_only) {
+    return fmt::format("{}: the folder's adapter (adapter_config.json) is left out",
+                       option("base_only"));
+  }
   fail(ErrorKind::unsupported,
        "{}: holds a model and an adapter in files of its own (adapter_config.json), which "
        "transformers loads with it. Merge them with PEFT (merge_and_unload(), save_pretrained()) "
-       "and convert the merged model; --base-only writes the model without the adapter",
-       path);
+       "and convert the merged model; {} writes the model without the adapter",
+       path, option("base_only"));
 }
 
 void check_names(const Checkpoint& checkpoint) {
@@ -98,9 +102,9 @@ void refuse_adapter(const Checkpoint& checkpoint, const AdapterSummary& adapter)
   if (adapter.tensors == 0) {
     fail(ErrorKind::unsupported,
          "{}: {} tensors have the names of modules that an adapter wraps (base_layer), but the "
-         "adapter's own tensors are not here: this is a part of what was trained. --base-only "
+         "adapter's own tensors are not here: this is a part of what was trained. {} "
          "writes the model without its adapter",
-         path, adapter.wrapped);
+         path, adapter.wrapped, option("base_only"));
   }
   if (adapter.alone && is_megatron(checkpoint)) {
     fail(ErrorKind::unsupported,
@@ -116,9 +120,9 @@ void refuse_adapter(const Checkpoint& checkpoint, const AdapterSummary& adapter)
   }
   fail(ErrorKind::unsupported,
        "{}: holds a model and an adapter of it ({}), which cannot be merged here yet. {}. "
-       "--base-only writes the model without the adapter; --to safetensors copies all tensors "
-       "under their names",
-       path, counted(adapter), way_to_merge(checkpoint, adapter));
+       "{} writes the model without the adapter; {} copies all tensors under their names",
+       path, counted(adapter), way_to_merge(checkpoint, adapter), option("base_only"),
+       option("to", "safetensors"));
 }
 
 void check_no_adapter(const Checkpoint& checkpoint) {
@@ -145,7 +149,7 @@ bool is_adapter_file(const std::string& name) {
 }
 
 void refuse_base_only(const std::string& path) {
-  fail(ErrorKind::invalid, "{}: holds no adapter, so --base-only has no effect", path);
+  fail(ErrorKind::invalid, "{}: holds no adapter, so {} has no effect", path, option("base_only"));
 }
 
 std::string left_out_text(const AdapterSummary& adapter) {
@@ -153,9 +157,8 @@ std::string left_out_text(const AdapterSummary& adapter) {
     return "the names are without what an adapter put into them (base_layer): its own tensors are "
            "not in the checkpoint";
   }
-  return fmt::format(
-      "--base-only: the adapter is left out ({}), so the model is without what it learnt",
-      counted(adapter));
+  return fmt::format("{}: the adapter is left out ({}), so the model is without what it learnt",
+                     option("base_only"), counted(adapter));
 }
 
 AdapterSummary take_adapter_out(Checkpoint& checkpoint) {

@@ -9,6 +9,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/base/option_name.h"
 #include "convert/config/expressible.h"
 #include "convert/config/layer_values.h"
 #include "convert/config/number_checks.h"
@@ -195,23 +196,23 @@ void check_unread(const FamilyChoice& choice, const Architecture& a, const json&
   // The class of a type that is known may read the member: its user is not asked.
   const bool known = choice.how == FamilyChoice::How::same;
   for (const UnreadMember& each : unread) {
-    const std::string hint =
-        known ? ""
-              : fmt::format(": if it changes nothing, --ignore-member {} leaves it out", each.name);
+    const std::string hint = known ? ""
+                                   : fmt::format(": if it changes nothing, {} leaves it out",
+                                                 option("ignored_members", each.name));
     reasons.push_back(fmt::format("{} is {}, which family {} does not read{}", each.name,
                                   each.value, family.name, hint));
   }
   if (known) return;
   const std::vector<std::string> members = assumed(config, whole);
   warnings.push_back(fmt::format(
-      "{}, and is read as {} because --family says so: only its members and tensors were "
+      "{}, and is read as {} because {} says so: only its members and tensors were "
       "compared, and classes that share both may compute otherwise (ernie4_5 and helium rotate "
       "positions otherwise than llama); compare logits before you use it{}",
       text_of(config, "model_type", "").empty()
           ? "config.json has no model_type"
           : fmt::format("config.json's model_type {} is not known",
                         text_of(config, "model_type", "")),
-      family.name,
+      family.name, option("family"),
       members.empty()
           ? ""
           : fmt::format("; assumed, as config.json does not say: {}", fmt::join(members, ", "))));
@@ -225,9 +226,10 @@ void warn_of_code(const json& config, const Family& family, std::vector<std::str
   warnings.push_back(fmt::format(
       "config.json names code of the folder's own (auto_map{}), whose computation is not known: "
       "the "
-      "model is read as {}'s class; auto_map is not carried along, convert --to hf --fill-from "
-      "FOLDER puts it back",
-      model.empty() ? "" : ": " + model, family.name));
+      "model is read as {}'s class; auto_map is not carried along, convert with {} and {} "
+      "puts it back",
+      model.empty() ? "" : ": " + model, family.name, option("to", "hugging_face"),
+      option("fill_from", "DIR")));
 }
 
 std::vector<int64_t> token_ids(const json& config, const char* key) {

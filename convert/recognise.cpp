@@ -11,6 +11,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/megatron/state/vocabulary.h"
@@ -225,20 +226,19 @@ FamilyChoice choose_family(const nlohmann::json& config,
                           (type.empty() ? "" : fmt::format("; its class is that of '{}'", type))
                     : fmt::format("model_type is '{}'{}", type, what_config_says(config));
   if (same != nullptr) {
-    fail(ErrorKind::unsupported,
-         "{}: {}, which computes what {} does: --family {} reads it as that", path, found,
-         same->family, same->family);
+    fail(ErrorKind::unsupported, "{}: {}, which computes what {} does: {} reads it as that", path,
+         found, same->family, option("family", same->family));
   }
   if (computes_otherwise(type)) {
     fail(ErrorKind::unsupported,
          "{}: {}, which computes otherwise than the families that can be read ({}), whatever its "
-         "members say. `ferry convert --to hf` writes it in another form",
-         path, found, names_of_families());
+         "members say. Converting with {} writes it in another form",
+         path, found, names_of_families(), option("to", "hugging_face"));
   }
   fail(ErrorKind::unsupported,
        "{}: {}; those that can be read are {}. If its class computes what one of these does, "
-       "--family NAME reads it as that",
-       path, found, names_of_families());
+       "{} reads it as that",
+       path, found, names_of_families(), option("family", "NAME"));
 }
 
 ModelSummary recognise(const Checkpoint& checkpoint) {

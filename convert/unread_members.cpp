@@ -10,6 +10,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/base/option_name.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
 
@@ -272,10 +273,11 @@ std::vector<std::string> remove_members(const std::vector<std::string>& names,
       holder = outer != config.end() && outer->is_object() ? &*outer : nullptr;
     }
     if (holder == nullptr || !holder->contains(key)) {
-      fail(ErrorKind::invalid, "{}: has no member {}, which --ignore-member names", path, name);
+      fail(ErrorKind::invalid, "{}: has no member {}, which {} names", path, name,
+           option("ignored_members"));
     }
-    warnings.push_back(fmt::format("config.json's {} ({}) is ignored: --ignore-member names it",
-                                   name, shown((*holder)[key])));
+    warnings.push_back(fmt::format("config.json's {} ({}) is ignored: {} names it", name,
+                                   shown((*holder)[key]), option("ignored_members")));
     holder->erase(key);
   }
   return warnings;

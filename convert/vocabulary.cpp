@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/state/vocabulary.h"
 
 namespace ferry {
@@ -27,9 +28,11 @@ void check_cut(const Value& args, const Tokenizer& tokenizer, int64_t padded_row
       fmt::format("tokens {} to {}, which {}", size, known - 1,
                   by_args ? "the run's arguments count (vocab_size)" : "the tokenizer has");
   if (!options.cut_tokens) {
-    fail(ErrorKind::invalid, "--vocab-size {} would cut off {}; --force does so", size, cut);
+    fail(ErrorKind::invalid, "{} would cut off {}; {} does so",
+         option("vocab_size", fmt::to_string(size)), cut, option("cut_tokens"));
   }
-  warnings.push_back(fmt::format("the embedding ends before {}, as --force asks", cut));
+  warnings.push_back(
+      fmt::format("the embedding ends before {}, as {} asks", cut, option("cut_tokens")));
 }
 
 }  // namespace
@@ -60,8 +63,8 @@ int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t p
     warnings.push_back(
         size == 0 ? fmt::format("the true size of the vocabulary is unknown (neither arguments nor "
                                 "tokenizer files say): all {} rows are kept, padding included; "
-                                "--vocab-size N cuts them",
-                                padded_rows)
+                                "{} cuts them",
+                                padded_rows, option("vocab_size", "N"))
                   : fmt::format(
                         "the vocabulary should have {} tokens, but the embedding has {} rows: all "
                         "are kept",
@@ -82,8 +85,8 @@ int64_t true_vocabulary(const Value& args, const Tokenizer& tokenizer, int64_t p
       plausible && padded_rows - size >= multiple) {
     warnings.push_back(fmt::format(
         "{} of the embedding's {} rows are left out as padding, more than padding to a multiple of "
-        "{} needs; check with --vocab-size or --keep-padding",
-        padded_rows - size, padded_rows, multiple));
+        "{} needs; check with {} or {}",
+        padded_rows - size, padded_rows, multiple, option("vocab_size"), option("keep_padding")));
   }
   return size;
 }

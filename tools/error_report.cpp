@@ -11,7 +11,6 @@
 #include <string_view>
 
 #include "tools/terminal/exit_code.h"
-#include "tools/terminal/flags.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
 
@@ -63,7 +62,7 @@ int Reporter::report_any_exception() const {
   try {
     throw;
   } catch (const Error& error) {
-    return report(error.kind(), in_flags(error.what()));
+    return report(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
     return report(ErrorKind::exhausted, "out of memory");
   } catch (const std::exception& error) {

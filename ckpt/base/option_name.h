@@ -14,8 +14,10 @@
 
 namespace ferry {
 
-/// A member of an options struct, and a value of it where the message is about one. Both consist of
-/// letters, digits and underscores. As an argument of fmt it reads "options.optimizer=none".
+/// A member of an options struct, or of a struct in it, and a value of it where the message is
+/// about one. The name consists of letters, digits and underscores. In a message it follows a blank
+/// or a parenthesis, or begins it. As an argument of fmt it reads "options.optimizer=none", with a
+/// value of other characters than those and '-' in quotes: "options.only='model.*'".
 struct OptionName {
   std::string_view name;
   std::string_view value;
@@ -24,6 +26,9 @@ struct OptionName {
 constexpr OptionName option(std::string_view name, std::string_view value = {}) {
   return {name, value};
 }
+
+/// "options.optimizer=none"
+std::string to_string(const OptionName& option);
 
 /// The front end's words for an option; nothing where it has no such option, which then stays.
 using OptionSpelling = std::function<std::optional<std::string>(const OptionName& option)>;
@@ -38,7 +43,6 @@ struct fmt::formatter<ferry::OptionName> {
   constexpr auto parse(format_parse_context& context) { return context.begin(); }
   template <typename Context>
   auto format(const ferry::OptionName& option, Context& context) const {
-    auto out = fmt::format_to(context.out(), "options.{}", option.name);
-    return option.value.empty() ? out : fmt::format_to(out, "={}", option.value);
+    return fmt::format_to(context.out(), "{}", ferry::to_string(option));
   }
 };

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
@@ -38,11 +39,11 @@ void check_alternating_rows(const RunArguments& before, const RunArguments& afte
     std::string_view setting, option;
   } kinds[] = {
       {before.glu_blocks.experts, before.expert_tensor, after.expert_tensor,
-       "moe_mlp_glu_interleave_size", "--etp"},
+       "moe_mlp_glu_interleave_size", "expert_tensor"},
       {before.glu_blocks.shared, before.tensor, after.tensor,
-       "moe_shared_expert_glu_interleave_size", "--tp"},
+       "moe_shared_expert_glu_interleave_size", "tensor"},
       {before.glu_blocks.dense, before.tensor, after.tensor, "use_grouped_gemm_for_dense_mlp",
-       "--tp"},
+       "tensor"},
   };
   for (const auto& kind : kinds) {
     if (kind.block == 0 || kind.before == kind.after) continue;
@@ -50,8 +51,9 @@ void check_alternating_rows(const RunArguments& before, const RunArguments& afte
         ErrorKind::unsupported,
         "on each tensor rank gate and up alternate in blocks of {} rows ({}), and a checkpoint has "
         "them in the order of the {} ranks that saved it: {} ranks would take rows of one for "
-        "rows of the other. Keep {} {}",
-        kind.block, kind.setting, kind.before, kind.after, kind.option, kind.before);
+        "rows of the other. Keep {}",
+        kind.block, kind.setting, kind.before, kind.after,
+        option(kind.option, fmt::to_string(kind.before)));
   }
 }
 

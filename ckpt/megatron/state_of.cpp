@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/plain_value.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/format/torch/objects.h"
@@ -208,9 +209,9 @@ bool holds_run(const Checkpoint& checkpoint) { return other_than_run(checkpoint)
 RunState state_of(const Checkpoint& checkpoint) {
   if (const std::string_view other = other_than_run(checkpoint); !other.empty()) {
     fail(ErrorKind::unsupported,
-         "{}: {}, not a training checkpoint of Megatron-LM or NeMo; `ferry convert` brings models "
-         "from and to Hugging Face, and `ferry reshard --to dcp` copies tensors as they are",
-         checkpoint.path, other);
+         "{}: {}, not a training checkpoint of Megatron-LM or NeMo; convert brings models from and "
+         "to Hugging Face, and reshard with {} copies tensors as they are",
+         checkpoint.path, other, option("to", "dcp"));
   }
   return Collector(checkpoint).collect();
 }

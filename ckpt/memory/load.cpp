@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/core/plan.h"
 #include "ckpt/core/recipe_cutter.h"
@@ -63,8 +64,8 @@ class LoadPlan {
 };
 
 [[noreturn]] void fail_not_there(const std::string& name) {
-  fail(ErrorKind::not_found,
-       "the checkpoint has no tensor {}; `ferry inspect --tensors` lists what it has", name);
+  fail(ErrorKind::not_found, "the checkpoint has no tensor {}; inspect with {} lists what it has",
+       name, option("tensors"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/io/staging/leftovers.h"
 
 namespace ferry {
@@ -13,14 +14,14 @@ constexpr int kIterationDepth = 2;  // an iteration, its rank folders
 
 void check(const Retention& retention) {
   if (!retention.keep_last && !retention.keep_every) {
-    fail(ErrorKind::invalid,
-         "nothing says what to keep: give --keep-last N, --keep-every K or both");
+    fail(ErrorKind::invalid, "nothing says what to keep: give {}, {} or both",
+         option("keep_last", "N"), option("keep_every", "K"));
   }
-  const auto require = [](const std::optional<int64_t>& number, std::string_view option) {
-    if (number && *number < 1) fail(ErrorKind::invalid, "{} must be at least 1", option);
+  const auto require = [](const std::optional<int64_t>& number, std::string_view name) {
+    if (number && *number < 1) fail(ErrorKind::invalid, "{} must be at least 1", option(name));
   };
-  require(retention.keep_last, "--keep-last");
-  require(retention.keep_every, "--keep-every");
+  require(retention.keep_last, "keep_last");
+  require(retention.keep_every, "keep_every");
 }
 
 class Decider {

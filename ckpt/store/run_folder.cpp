@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/io/staging/lock_record.h"
 
 namespace ferry {
@@ -140,7 +141,7 @@ std::string what_is_there(const RunFolder& run) {
     if (unfinished_count > 4) text += fmt::format(" and {} more", unfinished_count - 4);
   }
   if (!complete.empty()) {
-    text += fmt::format(". Choose one with --iteration {}", argument(*complete.back()));
+    text += fmt::format(". Choose one with {}", option("iteration", argument(*complete.back())));
   }
   return text;
 }
@@ -160,15 +161,15 @@ const IterationFolder& require(const RunFolder& run, const IterationFolder* fold
 
 const IterationFolder& choose_requested(const RunFolder& run, std::string_view requested) {
   const std::string named(requested);
-  constexpr std::string_view kWho = "--iteration asks for";
-  if (requested == kReleaseName) return require(run, run.find_release(), named, kWho);
+  const std::string who = fmt::format("{} asks for", option("iteration"));
+  if (requested == kReleaseName) return require(run, run.find_release(), named, who);
   auto number = iteration_of(requested);
   if (!number) number = parse_number(requested);
   if (!number) {
-    fail(ErrorKind::invalid, "--iteration takes a number or the word release, not '{}'",
+    fail(ErrorKind::invalid, "{} takes a number or the word release, not '{}'", option("iteration"),
          printable(requested));
   }
-  return require(run, run.find(*number), named, kWho);
+  return require(run, run.find(*number), named, who);
 }
 
 const IterationFolder& choose_without_tracker(const RunFolder& run, std::string* note) {

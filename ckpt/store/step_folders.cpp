@@ -10,6 +10,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
 #include "ckpt/base/name_pattern.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {
@@ -93,8 +94,8 @@ std::string find_step(const Steps& steps, const std::string& path, std::string_v
   for (const auto& [number, name] : steps) {
     if (step == name || step == std::to_string(number)) return name;
   }
-  fail(ErrorKind::not_found, "{}: holds no step {}; there are {}; choose one (--iteration)", path,
-       step, names_of(steps));
+  fail(ErrorKind::not_found, "{}: holds no step {}; there are {}; choose one ({})", path, step,
+       names_of(steps), option("iteration"));
 }
 
 // The last step by the files that DeepSpeed and verl leave, and by the steps that there are; empty:
@@ -137,14 +138,14 @@ std::optional<StepFolder> step_folder(const FileSystem& file_system, const std::
   if (name->empty()) {
     fail(ErrorKind::invalid,
          "{}: holds several steps, and nothing says which is the last; there are {}; choose one "
-         "(--iteration)",
-         path, names_of(steps));
+         "({})",
+         path, names_of(steps), option("iteration"));
   }
   if (!is_folder(file_system, join_untrusted(path, *name))) {
     fail(ErrorKind::not_found,
          "{}: its last save should be {}, which is not there; there are {}; choose one "
-         "(--iteration)",
-         path, *name, names_of(steps));
+         "({})",
+         path, *name, names_of(steps), option("iteration"));
   }
   return weights_in(file_system, join(path, *name));
 }

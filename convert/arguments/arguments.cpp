@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "convert/arguments/argument_table.h"
@@ -27,9 +28,10 @@ class Reader {
     if (args_.is_none()) {
       fail(ErrorKind::mismatch,
            "{}: holds no Megatron arguments, without which heads and rotary base are unknown; only "
-           "what Megatron-LM or NeMo saved becomes a Hugging Face model (--to safetensors writes "
-           "the tensors as they are)",
-           path_);
+           "what Megatron-LM or NeMo saved becomes a Hugging Face model ({} writes the tensors as "
+           "they "
+           "are)",
+           path_, option("to", "safetensors"));
     }
     for (const Argument& argument : plain_arguments()) read(argument);
     read_attention();

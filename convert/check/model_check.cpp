@@ -13,6 +13,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"
 #include "convert/adapters.h"
@@ -151,9 +152,9 @@ void require_index(const Checkpoint& checkpoint) {
   const std::vector<std::string> problems = check_model(checkpoint).problems;
   fail(ErrorKind::mismatch, "{}\n  {}", fmt::join(checkpoint.damage, "\n  "),
        problems.empty()
-           ? std::string("Without the index the shards are a whole model, as far as config.json "
-                         "and names show, and transformers loads them; --index ignore reads them "
-                         "so")
+           ? fmt::format("Without the index the shards are a whole model, as far as config.json "
+                         "and names show, and transformers loads them; {} reads them so",
+                         option("ignore_index"))
            : fmt::format("Without the index, too: {}", fmt::join(problems, "\n  ")));
 }
 

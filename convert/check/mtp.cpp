@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "convert/config_value.h"
 #include "convert/language_part.h"
@@ -74,8 +75,9 @@ std::optional<std::string> missing_mtp(const Catalog& catalog, const nlohmann::j
   return fmt::format(
       "config.json counts {} MTP layer{} ({}), but no tensor is of one: transformers loads the "
       "model without such layers, speculative decoding by them fails; set {} to 0, or take them "
-      "from the original model (convert --fill-from DIR)",
-      counted->layers, counted->layers == 1 ? "" : "s", counted->member, counted->member);
+      "from the original model (convert with {})",
+      counted->layers, counted->layers == 1 ? "" : "s", counted->member, counted->member,
+      option("fill_from", "DIR"));
 }
 
 }  // namespace ferry

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "convert/arguments/arguments.h"
 #include "convert/base_only.h"
 #include "convert/config_json.h"
@@ -36,8 +37,8 @@ ReadArguments read_model(const Checkpoint& checkpoint) {
   if (checkpoint.format == Format::hugging_face || checkpoint.format == Format::safetensors) {
     fail(ErrorKind::unsupported,
          "{}: is no checkpoint of Megatron-LM; a folder with config.json and weights becomes a new "
-         "Hugging Face model (--to hf), tensors of a file alone --to safetensors",
-         checkpoint.path);
+         "Hugging Face model ({}), tensors of a file alone {}",
+         checkpoint.path, option("to", "hugging_face"), option("to", "safetensors"));
   }
   ReadArguments read = read_arguments(checkpoint.args.value, checkpoint.path);
   if (read.problems.empty()) return read;
@@ -67,7 +68,8 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   result.tokenizer_files = std::move(tokenizer.files);
   if (!tokenizer.found) {
     result.warnings.push_back(
-        "the checkpoint holds no tokenizer files; --tokenizer DIR copies them from elsewhere");
+        fmt::format("the checkpoint holds no tokenizer files; {} copies them from elsewhere",
+                    option("tokenizer_folder", "DIR")));
   }
   a.padded_vocab = embedding_rows(checkpoint, a);
   a.vocab =

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/torch/optimizer_facts.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/io/file_system.h"
@@ -87,8 +88,8 @@ class CountedState {
  private:
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::unsupported, "{}: {}; without --optimizer the model alone is written", path_,
-         fmt::format(format, std::forward<Args>(args)...));
+    fail(ErrorKind::unsupported, "{}: {}; without {} the model alone is written", path_,
+         fmt::format(format, std::forward<Args>(args)...), option("optimizer"));
   }
 
   void read_groups() {

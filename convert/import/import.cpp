@@ -10,6 +10,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/megatron/state/vocabulary.h"
@@ -40,9 +41,9 @@ ReadConfig read_model(const Checkpoint& checkpoint, const ImportOptions& options
   const std::string path = join(folder, "config.json");
   if (!config) {
     fail(ErrorKind::not_found,
-         "{}: does not exist, and nothing else says what the model is; --config DIR names a folder "
+         "{}: does not exist, and nothing else says what the model is; {} names a folder "
          "that holds it",
-         path);
+         path, option("config_folder", "DIR"));
   }
   const auto part = language_part(*config, options.family);
   return read_config(part ? *part : *config, options.family, path, options.ignored_members);
@@ -158,7 +159,8 @@ void find_tokenizer_files(const Checkpoint& checkpoint, const ImportOptions& opt
   import.has_tokenizer = tokenizer.found;
   if (tokenizer.found) return;
   import.state.warnings.push_back(
-      "the folder holds no tokenizer files; --tokenizer DIR copies them from elsewhere");
+      fmt::format("the folder holds no tokenizer files; {} copies them from elsewhere",
+                  option("tokenizer_folder", "DIR")));
 }
 
 int64_t padded_rows(int64_t vocab, const ImportOptions& options) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"
@@ -27,9 +28,8 @@ constexpr size_t kMostNamesShown = 4;
 constexpr int64_t kScheduleSamples = int64_t{1} << 40;  // of a schedule that changes nothing
 
 [[noreturn]] void fail_without(const Checkpoint& checkpoint, std::string_view what) {
-  fail(ErrorKind::unsupported,
-       "{}: {}; without --optimizer the model alone is written, as a release", checkpoint.path,
-       what);
+  fail(ErrorKind::unsupported, "{}: {}; without {} the model alone is written, as a release",
+       checkpoint.path, what, option("optimizer"));
 }
 
 bool has_kind(const Catalog& catalog, std::string_view kind) {

@@ -9,6 +9,7 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/model/constant.h"
@@ -59,17 +60,20 @@ class Importer {
     }
     std::string text;
     if (lacks_head) {
-      text +=
+      text += fmt::format(
           "\n  Megatron-LM's GPT has an output layer for tokens, which this model (a base model, "
           "one of embeddings, rewards or classes) has not: with a config.json whose "
-          "tie_word_embeddings is true (--config DIR), the embedding is taken for it";
+          "tie_word_embeddings is true ({}), the embedding is taken for it",
+          option("config_folder", "DIR"));
     }
     if (!misfit_.left_over.empty()) {
-      text +=
+      text += fmt::format(
           "\n  what is left over (a head for values, rewards or classes, say) has no place in "
-          "Megatron-LM's GPT: --drop-unknown leaves it out";
+          "Megatron-LM's GPT: {} leaves it out",
+          option("drop_unknown"));
     }
-    return text + "\n  convert --to hf --fill-from FOLDER writes the model as it was, later";
+    return text + fmt::format("\n  convert with {} and {} writes the model as it was, later",
+                              option("to", "hugging_face"), option("fill_from", "DIR"));
   }
 
   bool is_state() const { return !options_.optimizer_kind.empty(); }
@@ -166,8 +170,8 @@ class Importer {
     if (dtype == tensor.dtype || options_.any_dtype) return;
     fail(ErrorKind::mismatch,
          "tensor {} would be {}, others of {} in Megatron are {}: they must be of one dtype; give "
-         "it (--dtype)",
-         name, torch_name(dtype), tensor.name, torch_name(tensor.dtype));
+         "it ({})",
+         name, torch_name(dtype), tensor.name, torch_name(tensor.dtype), option("dtype"));
   }
 
   uint32_t add_input(Recipe& recipe, const FoundTensor& found) const {

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 
 namespace ferry {
 namespace {
@@ -16,10 +18,13 @@ std::string described(const Entry& entry) {
   return fmt::format("{} ({} of {})", entry.name, torch_name(entry.dtype), to_string(entry.shape));
 }
 
-constexpr std::string_view kNextStep =
-    "values are made of 8-bit floats with floating-point scales by blocks, rows or tensors: take "
-    "the model that is not quantised, or, for a copy with these weights as they are, --to hf "
-    "without --dtype and --quantize";
+std::string next_step() {
+  return fmt::format(
+      "values are made of 8-bit floats with floating-point scales by blocks, rows or tensors: take "
+      "the model that is not quantised, or, for a copy with these weights as they are, {} "
+      "without {} and {}",
+      option("to", "hugging_face"), option("dtype"), option("quantise_fp8"));
+}
 
 // The extents of a block of which `scales` has one element each; empty: it has not. Scales have the
 // weight's axes, or the first of them.
@@ -85,7 +90,7 @@ void WeightScales::check_readable() const {
     }
     fail(ErrorKind::unsupported,
          "{}: the weights are quantised{}: found {}, of which no values can be made here; {}",
-         path_, quantisation_ ? " by " + to_text(*quantisation_) : "", text, kNextStep);
+         path_, quantisation_ ? " by " + to_text(*quantisation_) : "", text, next_step());
   };
   for (uint32_t i = 0; i < parts_.size(); ++i) {
     const QuantisedPart& part = parts_[i];
@@ -108,7 +113,7 @@ void WeightScales::check_readable() const {
   fail(ErrorKind::unsupported,
        "{}: the weights are quantised by {}, as config.json says, of which no values can be made "
        "here; {}",
-       path_, to_text(*quantisation_), kNextStep);
+       path_, to_text(*quantisation_), next_step());
 }
 
 std::string WeightScales::unused_scales() const {

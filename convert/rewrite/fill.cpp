@@ -12,6 +12,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/engine/engine.h"
 #include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/stored_tensors.h"
@@ -186,8 +187,9 @@ class Filler {
   [[noreturn]] void refuse_twice(const PartSpelling& one, const PartSpelling& other) const {
     fail(ErrorKind::invalid,
          "{}: the checkpoint's tensors fit two of its parts, '{}*' and '{}*'; rename them to those "
-         "of one (--rename '{}*={}*')",
-         original_.path, one.model, other.model, one.own, other.model);
+         "of one ({})",
+         original_.path, one.model, other.model,
+         option("renames", fmt::format("{}*={}*", one.own, other.model)));
   }
 
   ShapeOf shapes() const {
@@ -210,8 +212,8 @@ class Filler {
     if (original_.catalog->locator) {
       fail(ErrorKind::unsupported,
            "{}: holds pickles (pytorch_model*.bin), from which nothing is filled up; make it "
-           "safetensors first (ferry convert {} NEW --to hf)",
-           original_.path, original_.path);
+           "safetensors first (convert it with {})",
+           original_.path, option("to", "hugging_face"));
     }
     const auto& reader_locks = original_.catalog->reader_locks;
     merged_.reader_locks.insert(merged_.reader_locks.end(), reader_locks.begin(),

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/hugging_face/quantised_tensors.h"
@@ -147,9 +148,9 @@ void finish(const Checkpoint& model, const ExportOptions& options, ExportedTenso
     result.small_files.emplace_back(
         "config.json", edited_config(read_file(files, path, kMostConfigBytes), path, weights));
   } else {
-    result.warnings.push_back(
-        "the folder has no config.json, and neither will the new one; --config DIR takes it from "
-        "elsewhere");
+    result.warnings.push_back(fmt::format(
+        "the folder has no config.json, and neither will the new one; {} takes it from elsewhere",
+        option("config_folder", "DIR")));
   }
   CarriedFiles carried =
       files_of_model(files, folder, options.tokenizer_folder, options.top_files_only);
@@ -171,8 +172,8 @@ void check_tensors(const Checkpoint& checkpoint, bool is_folder,
   std::move(doubts.begin(), doubts.end(), std::back_inserter(warnings));
   if (problems.empty()) return;
   if (is_folder) {
-    fail(ErrorKind::mismatch, "{}: {}\n  --as-is copies the tensors that are there",
-         checkpoint.path, fmt::join(problems, "\n  "));
+    fail(ErrorKind::mismatch, "{}: {}\n  {} copies the tensors that are there", checkpoint.path,
+         fmt::join(problems, "\n  "), option("as_is"));
   }
   std::move(problems.begin(), problems.end(), std::back_inserter(warnings));
 }
@@ -205,12 +206,12 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
   }
   if (quantisation && options.quantise_fp8 && !options.dtype) {
     fail(ErrorKind::invalid,
-         "{}: the weights are quantised ({}) already; --dtype bf16 too quantises them anew", path,
-         to_text(*quantisation));
+         "{}: the weights are quantised ({}) already; {} too quantises them anew", path,
+         to_text(*quantisation), option("dtype", "bf16"));
   }
   if (quantisation && fills && !options.dtype) {
-    fail(ErrorKind::invalid, "{}: is quantised; it is filled up as values only (--dtype bf16)",
-         path);
+    fail(ErrorKind::invalid, "{}: is quantised; it is filled up as values only ({})", path,
+         option("dtype", "bf16"));
   }
   ExportedTensors tensors =
       stored_tensors(checkpoint.catalog, {options.dtype, quantisation}, path, result.warnings);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/core/recipe_compose.h"
 #include "convert/rewrite/rewrite.h"
 #include "convert/state_dict/state_dict.h"
@@ -48,9 +49,9 @@ Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options
       std::any_of(result.tokenizer_files.begin(), result.tokenizer_files.end(),
                   [](const CopiedFile& file) { return is_tokenizer_file(file.name); });
   if (!has_tokenizer) {
-    result.warnings.push_back(
-        "there are no tokenizer files next to config.json; --tokenizer DIR copies them from "
-        "elsewhere");
+    result.warnings.push_back(fmt::format(
+        "there are no tokenizer files next to config.json; {} copies them from elsewhere",
+        option("tokenizer_folder", "DIR")));
   }
   return result;
 }

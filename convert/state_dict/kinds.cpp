@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "convert/language_part.h"
 #include "convert/state_dict/state_dict.h"
@@ -57,10 +58,9 @@ std::string find_config_folder(const Checkpoint& checkpoint, const std::string& 
   }
   if (!fallback.empty()) return fallback;
   fail(ErrorKind::not_found,
-       "{}: holds names and shapes of tensors, but not what the model is; --config DIR names a "
-       "folder with "
-       "its config.json (and tokenizer files, which are copied)",
-       checkpoint.path);
+       "{}: holds names and shapes of tensors, but not what the model is; {} names a "
+       "folder with its config.json (and tokenizer files, which are copied)",
+       checkpoint.path, option("config_folder", "DIR"));
 }
 
 }  // namespace ferry

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 
 namespace ferry {
 namespace {
@@ -52,9 +53,9 @@ std::string most(const Counts& counts, size_t Count::*member, const std::string&
     if (other->second.*member != best->second.*member) continue;
     fail(ErrorKind::invalid,
          "{}: holds several models, {} tensors each under {} and under {}; choose one "
-         "(--only '{}*')",
+         "({})",
          path, best->second.*member, prefix_text(best->first), prefix_text(other->first),
-         other->first);
+         option("only", other->first + "*"));
   }
   return best->first;
 }

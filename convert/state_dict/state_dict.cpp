@@ -10,6 +10,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
@@ -39,7 +40,8 @@ ReadModel read_known_model(const Checkpoint& checkpoint, const std::string& fold
   const std::string path = join(folder, "config.json");
   const auto config = read_hugging_face_config(*checkpoint.catalog->file_system, folder);
   if (!config) {
-    fail(ErrorKind::not_found, "{}: does not exist; --config names the folder that holds it", path);
+    fail(ErrorKind::not_found, "{}: does not exist; {} names the folder that holds it", path,
+         option("config_folder"));
   }
   try {
     const auto part = options.language_part ? language_part(*config, options.family) : std::nullopt;
@@ -183,8 +185,9 @@ class StateDictReader {
                       "out: {}{}",
                       outside.size(), prefix, some_of(outside),
                       options_.language_part && has_language_part(checkpoint_, options_.family)
-                          ? "; convert --to hf --fill-from puts them back later"
-                          : ""));
+                          ? fmt::format("; convert with {} and {} puts them back later",
+                                        option("to", "hugging_face"), option("fill_from"))
+                          : std::string()));
     }
     chosen_ = std::move(inside);
     names_ = std::move(names);
@@ -243,8 +246,8 @@ class StateDictReader {
     }
     fail(ErrorKind::mismatch,
          "{}: config.json ties the output layer to the embedding, but tensor {} differs from it; "
-         "set tie_word_embeddings to false in a copy of config.json (--config)",
-         checkpoint_.path, head.name);
+         "set tie_word_embeddings to false in a copy of config.json ({})",
+         checkpoint_.path, head.name, option("config_folder"));
   }
 
   // Moments have the shapes of their parameters, and become what these become.
@@ -294,9 +297,9 @@ class StateDictReader {
       const Entry& entry = from.entries[chosen_[i]];
       const auto [at, added] = seen.emplace(names_[i], chosen_[i]);
       if (!added) {
-        fail(ErrorKind::invalid,
-             "{}: tensors {} and {} would both be called {}; choose one (--only)", checkpoint_.path,
-             from.entries[at->second].name, entry.name, names_[i]);
+        fail(ErrorKind::invalid, "{}: tensors {} and {} would both be called {}; choose one ({})",
+             checkpoint_.path, from.entries[at->second].name, entry.name, names_[i],
+             option("only"));
       }
       to.entries.push_back(entry);
       to.entries.back().name = names_[i];

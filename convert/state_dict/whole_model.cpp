@@ -7,6 +7,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/base/option_name.h"
 #include "convert/import.h"
 #include "convert/model/hugging_face_tensors.h"
 
@@ -57,9 +58,10 @@ Import import_whole(const ReadConfig& config, const std::unordered_set<std::stri
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::mismatch || !lacks_tensors(config, expected, result)) throw;
     fail(error.kind(),
-         "{}\n  --to hf --fill-from DIR takes what is missing (frozen parameters, which some "
-         "programs do not save) from the model that was trained from",
-         error.what());
+         "{}\n  {} {} takes what is missing (frozen parameters, which some programs do not save) "
+         "from "
+         "the model that was trained from",
+         error.what(), option("to", "hugging_face"), option("fill_from", "DIR"));
   }
 }
 

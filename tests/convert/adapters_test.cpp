@@ -179,7 +179,7 @@ TEST(Adapters, ModelsAreWrittenWithoutThemOnRequestAlone) {
       options.drop_unknown = drop;
       EXPECT_THAT(failure(ErrorKind::unsupported, [&] { read_state_dict(checkpoint, options); }),
                   AllOf(HasSubstr("holds a model and an adapter"), HasSubstr("q_proj"),
-                        HasSubstr("merge_and_unload"), HasSubstr("--base-only")))
+                        HasSubstr("merge_and_unload"), HasSubstr("options.base_only")))
           << name;
     }
     options.base_only = true;
@@ -241,13 +241,13 @@ TEST(Adapters, WithoutTheirModelOrTheirTensorsAreSaidToBeSo) {
   options.config_folder = fixture("foreign/model");
   options.base_only = true;
   EXPECT_THAT(failure(ErrorKind::unsupported, [&] { read_state_dict(alone, options); }),
-              AllOf(HasSubstr("without its model"), Not(HasSubstr("--base-only"))));
+              AllOf(HasSubstr("without its model"), Not(HasSubstr("options.base_only"))));
   Checkpoint wrappers = open_fixture("adapters/dcp");
   std::erase_if(wrappers.catalog.edit().entries,
                 [](const Entry& entry) { return entry.name.find("lora_") != std::string::npos; });
   options.base_only = false;
   EXPECT_THAT(failure(ErrorKind::unsupported, [&] { read_state_dict(wrappers, options); }),
-              AllOf(HasSubstr("are not here"), HasSubstr("--base-only")));
+              AllOf(HasSubstr("are not here"), HasSubstr("options.base_only")));
   options.base_only = true;
   EXPECT_EQ(contents_of(read_state_dict(wrappers, options).model.catalog), base_tensors());
 }

@@ -211,7 +211,7 @@ TEST(Vocabulary, ComesFromOptionsTokenizerOrArguments) {
   EXPECT_EQ(size(own(300), tokenizer, {}), 240);
   EXPECT_EQ(size({{"vocab_size", nullptr}}, tokenizer, {}), 240);
   EXPECT_EQ(size(json::object(), {}, {}), 256);
-  EXPECT_THAT(warnings, ElementsAre(HasSubstr("--vocab-size")));
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("options.vocab_size")));
   // The old stand-in tokenizer counts its end of document.
   EXPECT_EQ(size({{"vocab_size", 250}, {"tokenizer_type", "NullTokenizer"}}, {}, {}), 251);
   EXPECT_EQ(size({{"vocab_size", 250},
@@ -253,10 +253,11 @@ TEST(Vocabulary, TokensThatAreKnownAreCutOnRequestOnly) {
   const json args = {{"vocab_size", 250}};
   EXPECT_EQ(cut(args, std::nullopt, 250, false), "");
   EXPECT_EQ(cut(args, std::nullopt, 254, false), "");
-  EXPECT_EQ(cut(args, std::nullopt, 249, false),
-            "--vocab-size 249 would cut off tokens 249 to 249, which the run's arguments count "
-            "(vocab_size); --force does so");
-  EXPECT_THAT(cut(args, std::nullopt, 200, true), HasSubstr("as --force asks"));
+  EXPECT_EQ(
+      cut(args, std::nullopt, 249, false),
+      "options.vocab_size=249 would cut off tokens 249 to 249, which the run's arguments count "
+      "(vocab_size); options.cut_tokens does so");
+  EXPECT_THAT(cut(args, std::nullopt, 200, true), HasSubstr("as options.cut_tokens asks"));
   EXPECT_THAT(cut(args, 253, 250, false), HasSubstr("250 to 252, which the tokenizer has"));
   EXPECT_THAT(cut(json::object(), 240, 239, false), HasSubstr("239 to 239, which the tokenizer"));
   EXPECT_EQ(cut(json::object(), 240, 240, false), "");

@@ -206,19 +206,19 @@ TEST(Import, HeadsOfOtherKindsHaveANextStep) {
   const test::Bytes norm = file.tensors.at("model.norm.weight");
   file.tensors["v_head.summary.weight"] = norm;
   const std::string value = file.failure(ErrorKind::mismatch);
-  EXPECT_THAT(value, HasSubstr("--drop-unknown leaves it out"));
+  EXPECT_THAT(value, HasSubstr("options.drop_unknown leaves it out"));
   EXPECT_THAT(value, Not(HasSubstr("tie_word_embeddings")));
   file.config["tie_word_embeddings"] = false;
   file.tensors.erase("lm_head.weight");
   const std::string both = file.failure(ErrorKind::mismatch);
-  EXPECT_THAT(both, HasSubstr("--drop-unknown leaves it out"));
-  EXPECT_THAT(both, HasSubstr("whose tie_word_embeddings is true (--config DIR)"));
+  EXPECT_THAT(both, HasSubstr("options.drop_unknown leaves it out"));
+  EXPECT_THAT(both, HasSubstr("whose tie_word_embeddings is true (options.config_folder=DIR)"));
   file.config["tie_word_embeddings"] = true;
   ImportOptions options;
   options.drop_unknown = true;
   EXPECT_FALSE(file.import(options).empty());
   file.tensors.erase("model.norm.weight");  // no head is what is missing
-  EXPECT_THAT(file.failure(ErrorKind::mismatch), Not(HasSubstr("--drop-unknown")));
+  EXPECT_THAT(file.failure(ErrorKind::mismatch), Not(HasSubstr("options.drop_unknown")));
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ TEST(StateDict, WhatIsMissingComesFromTheModelThatWasTrained) {
   std::string message;
   EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, options()); }, &message),
             ErrorKind::mismatch);
-  EXPECT_THAT(message, HasSubstr("--fill-from DIR takes what is missing"));
+  EXPECT_THAT(message, HasSubstr("options.fill_from=DIR takes what is missing"));
   const Checkpoint original = open("model");
   StateDictOptions filled;  // which says the configuration, too
   filled.fill_from = original.path;
@@ -245,7 +245,7 @@ TEST(StateDict, WithoutConfigurationItIsAskedFor) {
   std::string message;
   Checkpoint checkpoint = open("dcp");
   EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, {}); }, &message), ErrorKind::not_found);
-  EXPECT_THAT(message, HasSubstr("--config DIR"));
+  EXPECT_THAT(message, HasSubstr("options.config_folder=DIR"));
   checkpoint.conversion = "`litgpt convert_from_litgpt` renames them";
   EXPECT_EQ(kind_of([&] { read_state_dict(checkpoint, {}); }, &message), ErrorKind::not_found);
   EXPECT_THAT(message, HasSubstr("convert_from_litgpt"));

@@ -46,10 +46,10 @@ TEST(Types, UnknownMembersAreRefusedUnlessTheUserNamesThem) {
   const json config = unknown_config({{"sparkle", 3}, {"torch_dtype", "bfloat16"}});
   EXPECT_THAT(error_of(config, "llama"),
               HasSubstr("sparkle is 3, which family llama does not read: if it changes nothing, "
-                        "--ignore-member sparkle leaves it out"));
+                        "options.ignored_members=sparkle leaves it out"));
   const ReadConfig read = read_config(config, "llama", "x", {"sparkle"});
   EXPECT_THAT(read.warnings,
-              Contains("config.json's sparkle (3) is ignored: --ignore-member names it"));
+              Contains("config.json's sparkle (3) is ignored: options.ignored_members names it"));
   EXPECT_THAT(read.warnings, Contains(HasSubstr("model_type my_llama is not known")));
   EXPECT_THAT(error_of(config, "llama", {"sparkles"}), HasSubstr("has no member sparkles"));
 }
@@ -125,14 +125,14 @@ TEST(Types, ThoseThatComputeOtherwiseAreNeverRead) {
   for (const char* type : {"ernie4_5", "helium", "granite", "cwm", "phi3"}) {
     const json config = unknown_config({{"model_type", type}});
     EXPECT_THAT(error_of(config, "llama"), HasSubstr("computes otherwise")) << type;
-    EXPECT_THAT(error_of(config, std::nullopt), Not(HasSubstr("--family"))) << type;
+    EXPECT_THAT(error_of(config, std::nullopt), Not(HasSubstr("options.family"))) << type;
     EXPECT_EQ(error_of(config, "llama", {"model_type"}), "") << type;
   }
 }
 
 TEST(Types, ThoseThatComputeTheSameAreOffered) {
   json config = unknown_config({{"model_type", "internlm3"}});
-  EXPECT_THAT(error_of(config, std::nullopt), HasSubstr("--family llama reads it as that"));
+  EXPECT_THAT(error_of(config, std::nullopt), HasSubstr("options.family=llama reads it as that"));
   EXPECT_THAT(error_of(config, "mistral"), HasSubstr("which computes what llama does"));
   EXPECT_THAT(read_config(config, "llama", "x").warnings, IsEmpty());
   config.erase("head_dim");
@@ -174,7 +174,7 @@ TEST(Types, ClassesThatComputeOtherwiseAreNeverReadEither) {
   }
   json config = unknown_config({{"architectures", {"InternLM3ForCausalLM"}}});
   config.erase("model_type");
-  EXPECT_THAT(error_of(config, std::nullopt), HasSubstr("--family llama reads it as that"));
+  EXPECT_THAT(error_of(config, std::nullopt), HasSubstr("options.family=llama reads it as that"));
   config.erase("architectures");
   EXPECT_THAT(error_of(config, std::nullopt), HasSubstr("model_type is missing"));
   EXPECT_THAT(read_config(config, "llama", "x").warnings,

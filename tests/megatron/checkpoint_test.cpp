@@ -69,7 +69,7 @@ TEST(OpenCheckpoint, APlanOutlivesWhatItWasMadeFrom) {
 
 TEST(OpenCheckpoint, IterationNeedsARunFolder) {
   EXPECT_THAT(message(ErrorKind::not_found, fixture("megatron/hot_llama"), "6"),
-              HasSubstr("--iteration 5"));
+              HasSubstr("options.iteration=5"));
   EXPECT_THAT(message(ErrorKind::invalid, fixture("megatron/hot_llama/iter_0000005"), "5"),
               HasSubstr("is not one"));
   EXPECT_THAT(message(ErrorKind::invalid, fixture("dcp/fsdp.json"), "5"), HasSubstr("is a file"));

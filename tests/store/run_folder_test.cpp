@@ -78,18 +78,19 @@ TEST_F(RunFolderTest, IterationsAreSortedByNumber) {
 TEST_F(RunFolderTest, RequestedIterationMustBeThere) {
   put_complete("iter_0000005");
   put_tracker("5");
-  EXPECT_THAT(message(ErrorKind::not_found, "7"),
-              AllOf(HasSubstr("7"), HasSubstr("Complete there: 5"), HasSubstr("--iteration 5")));
+  EXPECT_THAT(
+      message(ErrorKind::not_found, "7"),
+      AllOf(HasSubstr("7"), HasSubstr("Complete there: 5"), HasSubstr("options.iteration=5")));
   EXPECT_THAT(message(ErrorKind::not_found, "release"), HasSubstr("release"));
   for (const char* wrong : {"latest", "-5", "5x", "0x5", "99999999999999999999", "iter_", "5 "}) {
-    EXPECT_THAT(message(ErrorKind::invalid, wrong), HasSubstr("--iteration")) << wrong;
+    EXPECT_THAT(message(ErrorKind::invalid, wrong), HasSubstr("options.iteration")) << wrong;
   }
 }
 
 TEST_F(RunFolderTest, FaultyTrackers) {
   put_complete("iter_0000005");
   put_complete("iter_0000010");
-  const auto advice = AllOf(HasSubstr("Complete there: 5, 10"), HasSubstr("--iteration 10"));
+  const auto advice = AllOf(HasSubstr("Complete there: 5, 10"), HasSubstr("options.iteration=10"));
   EXPECT_THAT(message(ErrorKind::not_found), AllOf(HasSubstr("no latest_"), advice));
   put_tracker("");
   EXPECT_THAT(message(ErrorKind::corrupt), AllOf(HasSubstr("is empty"), advice));

@@ -1,4 +1,6 @@
 // Messages of the libraries name options and not flags: the program spells them (terminal/flags.h).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -6,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "ckpt/base/option_name.h"
 #include "tests/tools/program.h"
 #include "tools/terminal/flags.h"
 #include "trainer/arguments/argument_row.h"
@@ -14,6 +17,7 @@ namespace ferry::tool {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::HasSubstr;
 
 std::string text_of(const fs::path& file) {
   std::ostringstream text;
@@ -61,6 +65,13 @@ struct LibraryMessages : test::Program {
     all.insert("--optimizer");
     return all;
   }
+
+  // A Hugging Face model without tokenizer files.
+  std::string model() const {
+    const std::string source = std::string(FERRY_FIXTURES) + "/megatron/llama_tp2dp2_dpr";
+    EXPECT_EQ(ferry("convert " + source + " " + path("model") + " --to hf").code, 0);
+    return path("model");
+  }
 };
 
 TEST_F(LibraryMessages, NameNoFlags) {
@@ -68,7 +79,7 @@ TEST_F(LibraryMessages, NameNoFlags) {
   const std::set<std::string> flags = this->flags();
   ASSERT_TRUE(flags.contains("--tp") && flags.contains("--max-shard-size"));
   int files = 0;
-  for (const char* part : {"ops", "estimate"}) {
+  for (const char* part : {"ckpt", "convert", "ops", "estimate"}) {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / part)) {
       const std::string extension = entry.path().extension().string();
       if (extension != ".cpp" && extension != ".h") continue;
@@ -78,7 +89,54 @@ TEST_F(LibraryMessages, NameNoFlags) {
       }
     }
   }
-  EXPECT_GT(files, 40);
+  EXPECT_GT(files, 600);
+}
+
+// option("name") of the sources; flags of the commands' help.
+TEST_F(LibraryMessages, NameOptionsThatTheProgramHas) {
+  static const std::regex call("option\\(\"([a-z_0-9]+)\"(?:, \"([a-z_0-9]+)\"\\))?");
+  const fs::path root = fs::path(FERRY_FIXTURES).parent_path().parent_path();
+  std::string help;
+  for (const char* command :
+       {"convert", "reshard", "verify", "seal", "diff", "prune", "inspect", "estimate"}) {
+    help += ferry(std::string(command) + " --help").out;
+  }
+  const std::set<std::string> flags = flags_in(help);
+  std::set<std::string> seen;
+  for (const char* part : {"ckpt", "convert", "ops", "estimate"}) {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / part)) {
+      if (entry.path().extension() != ".cpp") continue;
+      const std::string text = text_of(entry.path());
+      for (std::sregex_iterator match(text.begin(), text.end(), call), end; match != end; ++match) {
+        const std::string spelled = in_flags(fmt::to_string(option((*match)[1].str())));
+        seen.insert((*match)[1].str());
+        if (spelled == "a layout") continue;
+        EXPECT_THAT(flags, testing::Contains(spelled.substr(0, spelled.find(' '))))
+            << entry.path() << " names " << (*match)[1].str();
+      }
+    }
+  }
+  EXPECT_GT(seen.size(), 30U);
+}
+
+// Each way out of the program: a report's notes, --json, an error.
+TEST_F(LibraryMessages, AreSpelledWhereverTheyAreShown) {
+  const std::string from = std::string(FERRY_FIXTURES) + "/megatron/llama_tp2dp2_dpr ";
+  const std::string note = "no tokenizer files; --tokenizer DIR copies them";
+  EXPECT_THAT(ferry("convert " + from + path("text") + " --to hf").out, HasSubstr(note));
+  EXPECT_THAT(ferry("convert " + from + path("json") + " --to hf --json").out, HasSubstr(note));
+  const std::string whole = model();
+  const test::Outcome estimate = ferry("estimate --json " + whole);
+  EXPECT_THAT(estimate.out, HasSubstr("--tokenizer DIR")) << estimate.err;
+  const test::Outcome refused = ferry("inspect --json --iteration 5 " + whole);
+  EXPECT_THAT(refused.out, HasSubstr("\"message\": \"--iteration 5 chooses from a run folder"));
+  EXPECT_THAT(refused.err, HasSubstr("ferry: error: --iteration 5 chooses from a run folder"));
+  const std::string shifted = std::string(FERRY_FIXTURES) + "/megatron_shifted/tp2";
+  for (const char* command : {"inspect ", "inspect --json "}) {
+    std::string out = ferry(command + shifted).out;
+    std::replace(out.begin(), out.end(), '\n', ' ');
+    EXPECT_THAT(out, HasSubstr("--repair-masters")) << command;
+  }
 }
 
 TEST(LibraryMessagesInFlags, AreSpelledAsOnTheCommandLine) {
@@ -86,6 +144,13 @@ TEST(LibraryMessagesInFlags, AreSpelledAsOnTheCommandLine) {
             "--optimizer none writes the model");
   EXPECT_EQ(in_flags(std::string_view("see options.max_shard_bytes (options.to=hugging_face)")),
             "see --max-shard-size (--to hf)");
+  EXPECT_EQ(in_flags("for options.pipeline, 2 fits; options.tensor=-1: too small"),
+            "for --pp, 2 fits; --tp -1: too small");
+  EXPECT_EQ(in_flags(fmt::format("choose one ({})", option("only", "model.*"))),
+            "choose one (--only 'model.*')");
+  EXPECT_EQ(in_flags(fmt::format("{} means nothing", option("renames", "it's=x"))),
+            "--rename 'it'\\''s=x' means nothing");
+  EXPECT_EQ(in_flags("options.only='model.* is cut"), "--only='model.* is cut");
   EXPECT_EQ(in_flags(std::string_view("a/my.options.only.safetensors")),
             "a/my.options.only.safetensors");
 }

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -46,7 +48,22 @@ struct Program : testing::Test {
     outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     outcome.err = read(err);
     std::filesystem::remove(err);
+    // The libraries' names of options are spelled as flags wherever the program shows messages.
+    EXPECT_EQ(option_in(outcome.out), "") << "ferry " << arguments;
+    EXPECT_EQ(option_in(outcome.err), "") << "ferry " << arguments;
     return outcome;
+  }
+
+  // An option as the libraries name it (ckpt/base/option_name.h), with what surrounds it; empty:
+  // none.
+  static std::string option_in(const std::string& text) {
+    const std::string prefix = "options.";
+    for (size_t at = 0; (at = text.find(prefix, at)) != std::string::npos; at += prefix.size()) {
+      const bool inside = at > 0 && (std::isalnum(static_cast<unsigned char>(text[at - 1])) ||
+                                     std::strchr("_./-", text[at - 1]) != nullptr);
+      if (!inside) return text.substr(at < 80 ? 0 : at - 80, 200);
+    }
+    return {};
   }
 
   // Begins the program, which goes on by itself; its output is left out. Returns its process.

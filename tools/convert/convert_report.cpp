@@ -44,9 +44,7 @@ std::string to_text(const ConvertReport& report) {
                       layout.empty() ? "" : ", " + layout);
   text += written_text(report.written, report.tensors, report.parameters, report.integers);
   text += loading_line(report);
-  for (const std::string& warning : report.warnings)
-    text += "note: " + printable(in_flags(warning)) + "\n";
-  return text;
+  return text + note_lines(report.warnings);
 }
 
 nlohmann::json to_json(const ConvertReport& report) {
@@ -66,7 +64,7 @@ nlohmann::json to_json(const ConvertReport& report) {
       {"bytes", report.written.bytes()},
       {"free_bytes", report.written.free_bytes ? json(*report.written.free_bytes) : json(nullptr)},
       {"files", written_json(report.written)},
-      {"warnings", in_flags(report.warnings)},
+      {"warnings", report.warnings},
       {"dry_run", report.written.dry_run},
       {"seconds", report.written.seconds}};
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "text/byte_tokenizer.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -119,9 +120,9 @@ std::string to_text(const std::vector<CheckedTokens>& checked) {
                         grouped(one.check.documents), grouped(one.check.tokens),
                         one.check.problems.empty() ? "no problem" : "damaged");
     for (const std::string& problem : one.check.problems) {
-      text += "  problem: " + printable(problem) + "\n";
+      text += "  problem: " + message_text(problem) + "\n";
     }
-    for (const std::string& note : one.check.notes) text += "  note: " + printable(note) + "\n";
+    for (const std::string& note : one.check.notes) text += "  note: " + message_text(note) + "\n";
   }
   return text;
 }

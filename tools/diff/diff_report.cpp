@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ops/diff/compare.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -225,13 +226,7 @@ std::string to_text(const DiffReport& report, double seconds) {
   if (report.objects) {
     notes.insert(notes.end(), report.objects->problems.begin(), report.objects->problems.end());
   }
-  for (size_t i = 0; i < notes.size() && i < kNotesShown; ++i) {
-    text += "note: " + printable(notes[i]) + "\n";
-  }
-  if (notes.size() > kNotesShown) {
-    text += fmt::format("note: {} notes more, with --json\n", notes.size() - kNotesShown);
-  }
-  return text;
+  return text + note_lines(notes, kNotesShown);
 }
 
 nlohmann::json to_json(const DiffReport& report, double seconds) {

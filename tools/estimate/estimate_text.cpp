@@ -2,6 +2,7 @@
 
 #include "tools/estimate/estimate_output.h"
 #include "tools/report/html.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -50,8 +51,7 @@ std::string estimate_text(const EstimateOutput& output) {
     text += fmt::format("\n{}\n{}", one.heading, table(one.rows, one.is_number, "  "));
     if (!one.below.empty()) text += "  " + one.below + "\n";
   }
-  for (const std::string& note : notes_of(output)) text += "note: " + printable(note) + "\n";
-  return text;
+  return text + note_lines(notes_of(output));
 }
 
 std::string estimate_page(const EstimateOutput& output, const std::string& title) {
@@ -70,7 +70,7 @@ std::string estimate_page(const EstimateOutput& output, const std::string& title
   }
   page.main += "</tbody></table></div>\n";
   for (const std::string& note : notes_of(output)) {
-    page.main += "<p class=\"soft\">Note: " + html(note) + "</p>\n";
+    page.main += "<p class=\"soft\">Note: " + html(in_flags(note)) + "</p>\n";
   }
   page.main += "</section>\n";
   for (const EstimateTable& one : estimate_tables(output)) {

@@ -10,6 +10,7 @@
 #include "convert/adapters.h"
 #include "ops/inspect/optimizer_kinds.h"
 #include "tools/inspect/inspect_report.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/layout.h"
 #include "tools/terminal/text.h"
 
@@ -152,7 +153,7 @@ std::string parameters_line(const ParameterCount& count) {
 
 std::string family_line(const ModelSummary& model) {
   if (!model.family.empty()) return model.family;
-  return "not recognised" + (model.reasons.empty() ? "" : ": " + model.reasons.front());
+  return "not recognised" + (model.reasons.empty() ? "" : ": " + in_flags(model.reasons.front()));
 }
 
 std::string adapter_line(const AdapterSummary& adapter) {
@@ -176,7 +177,9 @@ std::string optimizer_line(const Checkpoint& checkpoint) {
   if (has_remainders(checkpoint.catalog)) {
     text += ", masters as 16-bit remainders of the weights (read as the fp32 that they stand for)";
   }
-  if (!checkpoint.optimizer_problem.empty()) text += ". " + checkpoint.optimizer_problem;
+  if (!checkpoint.optimizer_problem.empty()) {
+    text += ". " + in_flags(checkpoint.optimizer_problem);
+  }
   return text;
 }
 
@@ -240,9 +243,10 @@ std::string notes(const InspectReport& report) {
   all.insert(all.end(), report.check.warnings.begin(), report.check.warnings.end());
   all.insert(all.end(), report.object_problems.begin(), report.object_problems.end());
   std::string text = all.empty() ? "" : "\n";
-  for (const std::string& note : all) text += "note: " + wrapped(printable(note), "      ") + "\n";
+  for (const std::string& note : all)
+    text += "note: " + wrapped(message_text(note), "      ") + "\n";
   for (const std::string& problem : report.check.problems) {
-    text += (text.empty() ? "\nproblem: " : "problem: ") + printable(problem, true) + "\n";
+    text += (text.empty() ? "\nproblem: " : "problem: ") + message_text(problem, true) + "\n";
   }
   return text;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tools/terminal/flags.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -17,7 +18,7 @@ int64_t going(const std::vector<PrunedItem>& items) {
 
 std::vector<std::string> row(const PrunedItem& item) {
   return {printable(item.name), item.goes ? "goes" : "stays",
-          item.goes ? human_bytes(item.bytes) : "", printable(item.reason)};
+          item.goes ? human_bytes(item.bytes) : "", message_text(item.reason)};
 }
 
 std::string result_line(const PruneReport& report) {
@@ -50,8 +51,7 @@ std::string to_text(const std::string& run, const PruneReport& report) {
   for (const PrunedItem& item : report.leftovers) rows.push_back(row(item));
   std::string text = printable(run) + "\n" + table(rows, {false, false, true, false}, "  ");
   text += result_line(report) + "\n";
-  for (const std::string& note : report.notes) text += "note: " + printable(note) + "\n";
-  return text;
+  return text + note_lines(report.notes);
 }
 
 nlohmann::json to_json(const std::string& run, const PruneReport& report) {

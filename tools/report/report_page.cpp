@@ -6,6 +6,7 @@
 
 #include "tools/report/html.h"
 #include "tools/report/tensor_kinds.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -49,7 +50,7 @@ std::string overview(const InspectReport& report) {
   std::string text = "<section aria-labelledby=\"overview\"><h2 id=\"overview\">What it is</h2>\n" +
                      html_table("What the checkpoint is", fact_rows(facts(report)));
   for (const std::string& note : report.checkpoint->notes) {
-    text += "<p class=\"soft\">Note: " + html(note) + "</p>\n";
+    text += "<p class=\"soft\">Note: " + html(in_flags(note)) + "</p>\n";
   }
   return text + "</section>\n";
 }

@@ -36,9 +36,7 @@ nlohmann::json side_json(const ReshardReport::Side& side) {
 std::string to_text(const ReshardReport& report) {
   std::string text = side_text(report.source) + "\n  -> " + side_text(report.target) + "\n";
   text += written_text(report.written, report.tensors, report.parameters);
-  for (const std::string& warning : report.warnings)
-    text += "note: " + printable(in_flags(warning)) + "\n";
-  return text;
+  return text + note_lines(report.warnings);
 }
 
 nlohmann::json to_json(const ReshardReport& report) {
@@ -52,7 +50,7 @@ nlohmann::json to_json(const ReshardReport& report) {
       {"bytes", report.written.bytes()},
       {"free_bytes", report.written.free_bytes ? json(*report.written.free_bytes) : json(nullptr)},
       {"files", written_json(report.written)},
-      {"warnings", in_flags(report.warnings)},
+      {"warnings", report.warnings},
       {"dry_run", report.written.dry_run},
       {"seconds", report.written.seconds}};
 }

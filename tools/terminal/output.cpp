@@ -5,9 +5,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "tools/terminal/flags.h"
 
 namespace ferry::tool {
 namespace {
@@ -65,12 +67,19 @@ void print_done(std::string_view text, std::string_view done) {
 }
 
 void print_aside(std::string_view text) noexcept {
+  std::string spelled;
+  try {
+    text = spelled = in_flags(text);
+  } catch (const std::bad_alloc&) {
+    // As it is, then.
+  }
   // fwrite() tells how much it wrote even where that cannot be acted upon.
   if (std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) std::fflush(stderr);
 }
 
-std::string json_text(const nlohmann::json& value) {
-  return value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+std::string json_text(nlohmann::json report) {
+  put_in_flags(report);
+  return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace ferry::tool

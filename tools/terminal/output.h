@@ -26,10 +26,12 @@ void print(std::string_view text);
 /// ("OUT is complete").
 void print_done(std::string_view text, std::string_view done);
 
-/// Writes to standard error. What it refuses is lost: there is nobody left to tell.
+/// Writes a message to standard error, in_flags() (tools/terminal/flags.h). What it refuses is
+/// lost: there is nobody left to tell.
 void print_aside(std::string_view text) noexcept;
 
-/// The value with indent 2 and a newline; bytes that are not UTF-8 become U+FFFD.
-std::string json_text(const nlohmann::json& value);
+/// The report with its messages in_flags(), indent 2 and a newline; bytes that are not UTF-8 become
+/// U+FFFD.
+std::string json_text(nlohmann::json report);
 
 }  // namespace ferry::tool

@@ -18,6 +18,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/group/group.h"
 #include "tools/terminal/exit_code.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/output.h"
 #include "tools/train/rank_threads.h"
 #include "tools/train/run_check.h"
@@ -52,7 +53,7 @@ class RunOutput {
   void print(std::string_view text) {
     const std::lock_guard lock(mutex_);
     try {
-      tool::print(text);
+      tool::print(in_flags(text));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::io) throw;
       if (!has_failed_) {

@@ -6,6 +6,7 @@
 #include "ops/verify.h"
 #include "tools/commands.h"
 #include "tools/terminal/common_options.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/interrupt.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/progress.h"
@@ -53,8 +54,7 @@ std::string text_of(const SealReport& report, bool dry_run, double seconds) {
   text += fmt::format("{}, {}, {}, {} in {}\n", plural(report.files, "file"),
                       human_bytes(report.bytes), plural(report.tensors, "tensor"),
                       plural(report.items, "digest"), human_seconds(seconds));
-  for (const std::string& note : report.notes) text += "note: " + printable(note) + "\n";
-  return text;
+  return text + note_lines(report.notes);
 }
 
 nlohmann::json json_of(const SealReport& report, bool dry_run, double seconds) {

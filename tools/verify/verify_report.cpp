@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/terminal/flags.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {
@@ -47,9 +48,8 @@ std::string to_text(const RunVerification& run) {
       "{}: {} checked, {}\n", printable(run.path),
       counted(static_cast<int64_t>(run.iterations.size()), "iteration"),
       problems == 0 ? "no damage found" : counted(static_cast<int64_t>(problems), "problem"));
-  if (!run.tracker_problem.empty()) text += "  " + printable(run.tracker_problem) + "\n";
-  for (const std::string& note : run.notes) text += "note: " + printable(note) + "\n";
-  return text;
+  if (!run.tracker_problem.empty()) text += "  " + message_text(run.tracker_problem) + "\n";
+  return text + note_lines(run.notes);
 }
 
 std::string to_text(const VerifyReport& report) {
@@ -59,19 +59,13 @@ std::string to_text(const VerifyReport& report) {
               ? ": no damage found\n"
               : ": " + counted(static_cast<int64_t>(report.problems.size()), "problem") + "\n";
   for (size_t i = 0; i < report.problems.size() && i < kProblemsShown; ++i) {
-    text += "  " + printable(report.problems[i].what, true) + "\n";
+    text += "  " + message_text(report.problems[i].what, true) + "\n";
   }
   if (report.problems.size() > kProblemsShown) {
     text += fmt::format("  and {} more, with --json\n", report.problems.size() - kProblemsShown);
   }
   text += what_was_checked(report) + "\n";
-  for (size_t i = 0; i < report.notes.size() && i < kNotesShown; ++i) {
-    text += "note: " + printable(report.notes[i]) + "\n";
-  }
-  if (report.notes.size() > kNotesShown) {
-    text += fmt::format("note: {} notes more, with --json\n", report.notes.size() - kNotesShown);
-  }
-  return text;
+  return text + note_lines(report.notes, kNotesShown);
 }
 
 nlohmann::json to_json(const RunVerification& run) {

@@ -4,6 +4,7 @@
 #include "ckpt/megatron/model/stage_letters.h"
 #include "trainer/arguments/checks.h"
 #include "trainer/arguments/complete.h"
+#include "trainer/arguments/option_words.h"
 
 namespace ferry {
 namespace {
@@ -96,22 +97,13 @@ void complete_sequence(TrainArguments& a, Notes& notes) {
              *a.seq_length, parts, (*a.seq_length / parts + 1) * parts);
 }
 
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
-    text.replace(at, from.size(), to);
-  }
-  return text;
-}
-
-// Rephrases the error with this program's flags.
+// Rephrases the error with arguments.
 template <typename Check>
 void check_pipeline(const Check& check) {
   try {
     check();
   } catch (const Error& error) {
-    throw Error(ErrorKind::invalid,
-                replaced(replaced(error.what(), "--vpp", "--num-virtual-stages-per-pipeline-rank"),
-                         "--pp", "--pipeline-model-parallel-size"));
+    throw Error(ErrorKind::invalid, in_arguments(error.what()));
   }
 }
 

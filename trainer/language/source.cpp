@@ -16,6 +16,7 @@
 #include "convert/check/names.h"
 #include "convert/import.h"
 #include "trainer/arguments/namespace.h"
+#include "trainer/arguments/option_words.h"
 #include "trainer/arguments/parse.h"
 #include "trainer/checkpoint/run_checkpoint.h"
 #include "trainer/checkpoint/run_folder_sink.h"
@@ -75,20 +76,14 @@ ImportOptions import_options(const TrainArguments& arguments) {
   return options;
 }
 
-// Runs `open` and rephrases its errors, which name another command's flag for choosing an
-// iteration.
+// Runs `open` and rephrases its errors with arguments.
 template <typename Open>
 Checkpoint in_own_words(const Open& open) {
   try {
     return open();
   } catch (const Error& error) {
-    constexpr std::string_view kTheirs = "--iteration", kOurs = "--ckpt-step";
-    std::string message = error.what();
-    size_t at = message.find(kTheirs);
-    if (at == std::string::npos) throw;
-    for (; at != std::string::npos; at = message.find(kTheirs, at + kOurs.size())) {
-      message.replace(at, kTheirs.size(), kOurs);
-    }
+    const std::string message = in_arguments(error.what());
+    if (message == error.what()) throw;
     throw SharedError(error.kind(), message);
   }
 }

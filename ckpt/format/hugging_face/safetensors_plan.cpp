@@ -2,6 +2,7 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/quantised_tensors.h"
 
 namespace ferry {
@@ -14,9 +15,8 @@ void check_not_quantised(const Catalog& source) {
     if (parts[i].role != QuantisedRole::codes) continue;
     fail(ErrorKind::unsupported,
          "tensor {} is quantised: its elements are values only together with their scales; write "
-         "the tensors in their own type, or convert the folder with its config.json (--to hf "
-         "--dtype)",
-         source.entries[i].name);
+         "the tensors in their own type, or convert the folder with its config.json ({} {})",
+         source.entries[i].name, option("to", "hugging_face"), option("dtype"));
   }
 }
 

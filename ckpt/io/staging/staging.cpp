@@ -1,6 +1,7 @@
 #include "ckpt/io/staging/staging.h"
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/io/staging/publish.h"
 #include "ckpt/io/staging/reader_lock.h"
 
@@ -57,8 +58,8 @@ void StagedFolder::check_target(const FileSystem& file_system, const std::string
          target);
   }
   if (!overwrite) {
-    fail(ErrorKind::invalid,
-         "the target {} exists; choose another, or give --overwrite to replace it", target);
+    fail(ErrorKind::invalid, "the target {} exists; choose another, or give {} to replace it",
+         target, option("overwrite"));
   }
 }
 

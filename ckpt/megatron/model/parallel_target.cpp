@@ -6,6 +6,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/pipeline_checks.h"
 #include "ckpt/megatron/model/pipeline_layout.h"
@@ -28,13 +29,13 @@ struct Share {
 };
 
 void check_shares(const std::vector<Share>& shares, int64_t ranks, std::string_view ranks_are,
-                  std::string_view option) {
+                  std::string_view name) {
   for (const Share& share : shares) {
     if (share.fits(ranks)) continue;
     int64_t most = share.number;
     for (const Share& other : shares) most = std::max(most, other.number);
     fail(ErrorKind::invalid, "{} {} cannot be split over {} {} ranks: for {}, {}", share.number,
-         share.what, ranks, ranks_are, option, those_that_fit(1, most, [&](int64_t n) {
+         share.what, ranks, ranks_are, option(name), those_that_fit(1, most, [&](int64_t n) {
            return std::all_of(shares.begin(), shares.end(),
                               [n](const Share& other) { return other.fits(n); });
          }));
@@ -72,11 +73,11 @@ void check_tensor_ranks(const Value& args, const RunArguments& run) {
   }
   if (has_dense_layers(args, run)) add(all, "ffn_hidden_size", "rows of ffn_hidden_size");
   add(all, "moe_shared_expert_intermediate_size", "rows of moe_shared_expert_intermediate_size");
-  check_shares(all, run.tensor, "tensor-parallel", "--tp");
+  check_shares(all, run.tensor, "tensor-parallel", "tensor");
   if (run.experts == 0) return;
   add(experts, "moe_ffn_hidden_size", "rows of moe_ffn_hidden_size");
-  check_shares(experts, run.expert_tensor, "expert-tensor-parallel", "--etp");
-  check_shares({{run.experts, "experts"}}, run.expert, "expert-parallel", "--ep");
+  check_shares(experts, run.expert_tensor, "expert-tensor-parallel", "expert_tensor");
+  check_shares({{run.experts, "experts"}}, run.expert, "expert-parallel", "expert");
 }
 
 // Source arguments, changed into the target's.
@@ -99,43 +100,48 @@ class Target {
   }
 
  private:
+  static std::string numbered(std::string_view name, int64_t number) {
+    return fmt::to_string(option(name, fmt::to_string(number)));
+  }
   static int64_t chosen(const std::optional<int64_t>& requested, int64_t otherwise,
-                        std::string_view option) {
+                        std::string_view name) {
     const int64_t size = requested.value_or(otherwise);
     if (size < 1 || size > RunArguments::kMostRanks) {
-      fail(ErrorKind::invalid, "{} {}: must be a number from 1 to {}", option, size,
+      fail(ErrorKind::invalid, "{}: must be a number from 1 to {}", numbered(name, size),
            RunArguments::kMostRanks);
     }
     return size;
   }
 
   void set_sizes() {
-    run_.tensor = chosen(requested_.tensor, source_.tensor, "--tp");
-    run_.pipeline = chosen(requested_.pipeline, source_.pipeline, "--pp");
-    run_.context = chosen(requested_.context, source_.context, "--cp");
-    run_.expert = chosen(requested_.expert, source_.expert, "--ep");
+    run_.tensor = chosen(requested_.tensor, source_.tensor, "tensor");
+    run_.pipeline = chosen(requested_.pipeline, source_.pipeline, "pipeline");
+    run_.context = chosen(requested_.context, source_.context, "context");
+    run_.expert = chosen(requested_.expert, source_.expert, "expert");
     if (run_.expert > 1 && run_.experts == 0) {
-      fail(ErrorKind::invalid, "--ep {}: the model has no experts", run_.expert);
+      fail(ErrorKind::invalid, "{}: the model has no experts", numbered("expert", run_.expert));
     }
     const bool follows = source_.expert_tensor == source_.tensor;
-    run_.expert_tensor =
-        chosen(requested_.expert_tensor, follows ? run_.tensor : source_.expert_tensor, "--etp");
+    run_.expert_tensor = chosen(requested_.expert_tensor,
+                                follows ? run_.tensor : source_.expert_tensor, "expert_tensor");
     if (requested_.expert_tensor.value_or(1) > 1 && run_.experts == 0) {
-      fail(ErrorKind::invalid, "--etp {}: the model has no experts", run_.expert_tensor);
+      fail(ErrorKind::invalid, "{}: the model has no experts",
+           numbered("expert_tensor", run_.expert_tensor));
     }
   }
 
   void set_pipeline() {
     const bool other_stages = run_.pipeline != source_.pipeline;
     const bool uneven = requested_.first_stage_layers || requested_.last_stage_layers;
-    // --vpp alone leaves stages as they are cut, --pp and --vpp make them anew.
+    // virtual_pipeline alone leaves stages as they are cut, pipeline and virtual_pipeline make them
+    // anew.
     const bool counts = requested_.embedding_is_a_layer || requested_.loss_is_a_layer;
     const bool anew = other_stages || requested_.stage_letters || counts ||
                       (requested_.pipeline && requested_.virtual_pipeline);
     pipeline_changes_ = anew || uneven || requested_.virtual_pipeline;
     if (!pipeline_changes_) return;
     const int64_t as_before = other_stages ? 1 : source_.virtual_pipeline;
-    run_.virtual_pipeline = chosen(requested_.virtual_pipeline, as_before, "--vpp");
+    run_.virtual_pipeline = chosen(requested_.virtual_pipeline, as_before, "virtual_pipeline");
     if (!anew && !uneven && !source_.stage_letters.empty()) {
       check_virtual(source_.stage_letters, "pipeline_model_parallel_layout of the run");
       pipeline_changes_ = false;
@@ -147,8 +153,8 @@ class Target {
     if (requested_.last_stage_layers) run_.last_stage_layers = requested_.last_stage_layers;
     if (counts && (uneven || requested_.stage_letters)) {
       fail(ErrorKind::invalid,
-           "--account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split are "
-           "for even stages; leave them out where layers of stages are given");
+           "{} and {} are for even stages; leave them out where layers of stages are given",
+           option("embedding_is_a_layer"), option("loss_is_a_layer"));
     }
     if (uneven || counts) {
       run_.embedding_is_a_layer = requested_.embedding_is_a_layer;
@@ -161,32 +167,35 @@ class Target {
   void check_virtual(const StageLetters& letters, std::string_view who) {
     const int64_t virtual_stages = static_cast<int64_t>(letters.size()) / run_.pipeline;
     if (requested_.virtual_pipeline.value_or(virtual_stages) != virtual_stages) {
-      fail(ErrorKind::invalid,
-           "--vpp {} contradicts {}, whose {} stages on {} pipeline ranks are --vpp {}; without "
-           "letters, --pp {} and --vpp make even stages",
-           *requested_.virtual_pipeline, who, letters.size(), run_.pipeline, virtual_stages,
-           run_.pipeline);
+      fail(
+          ErrorKind::invalid,
+          "{} contradicts {}, whose {} stages on {} pipeline ranks are {}; without letters, {} and "
+          "{} make even stages",
+          numbered("virtual_pipeline", *requested_.virtual_pipeline), who, letters.size(),
+          run_.pipeline, numbered("virtual_pipeline", virtual_stages),
+          numbered("pipeline", run_.pipeline), option("virtual_pipeline"));
     }
     run_.virtual_pipeline = virtual_stages;
   }
 
   void set_letters(const std::string& text, bool uneven) {
+    const std::string letters = fmt::to_string(option("stage_letters"));
     if (uneven) {
-      fail(ErrorKind::invalid,
-           "--pipeline-model-parallel-layout says how many layers each stage has: numbers of the "
-           "first and last stage's cannot be combined with it");
+      fail(
+          ErrorKind::invalid,
+          "{} says how many layers each stage has: numbers of the first and last stage's cannot be "
+          "combined with it",
+          letters);
     }
     run_.embedding_is_a_layer = run_.loss_is_a_layer = false;
     run_.stage_letters = parse_stage_letters(text, ErrorKind::invalid);
     const auto rows = static_cast<int64_t>(run_.stage_letters.size());
     const auto stages = [&](int64_t n) { return rows % n == 0; };
     if (!stages(run_.pipeline)) {
-      fail(ErrorKind::invalid,
-           "--pipeline-model-parallel-layout has {} stages, which {} pipeline ranks cannot share: "
-           "for --pp, {}",
-           rows, run_.pipeline, those_that_fit(1, rows, stages));
+      fail(ErrorKind::invalid, "{} has {} stages, which {} pipeline ranks cannot share: for {}, {}",
+           letters, rows, run_.pipeline, option("pipeline"), those_that_fit(1, rows, stages));
     }
-    check_virtual(run_.stage_letters, "--pipeline-model-parallel-layout");
+    check_virtual(run_.stage_letters, letters);
     check_stage_letters(run_.stage_letters, run_.pipeline);
   }
 
@@ -197,8 +206,8 @@ class Target {
     if (!requested_.context || sequence == 0 || fits(run_.context)) return;
     fail(ErrorKind::invalid,
          "sequences of {} tokens cannot be split over {} context-parallel ranks, two parts each: "
-         "for --cp, {}",
-         sequence, run_.context, those_that_fit(1, sequence / 2, fits));
+         "for {}, {}",
+         sequence, run_.context, option("context"), those_that_fit(1, sequence / 2, fits));
   }
 
   void check_pipeline() const {
@@ -222,13 +231,14 @@ class Target {
     const auto needed = [&](int64_t data) {  // the least multiple that the experts fit into
       return data * (run_.experts == 0 ? 1 : experts / std::gcd(experts, dense * data));
     };
-    data_ = requested_.data ? chosen(requested_.data, 1, "--dp") : needed(before);
+    data_ = requested_.data ? chosen(requested_.data, 1, "data") : needed(before);
     if (needed(data_) != data_) {
       fail(ErrorKind::invalid,
-           "--ep {} x --etp {} = {} ranks of experts do not divide --tp {} x --cp {} x --dp {} = "
-           "{} ranks of a pipeline stage: --dp {} would fit",
-           run_.expert, run_.expert_tensor, experts, run_.tensor, run_.context, data_,
-           dense * data_, needed(data_));
+           "{} x {} = {} ranks of experts do not divide {} x {} x {} = {} ranks of a pipeline "
+           "stage: {} would fit",
+           numbered("expert", run_.expert), numbered("expert_tensor", run_.expert_tensor), experts,
+           numbered("tensor", run_.tensor), numbered("context", run_.context),
+           numbered("data", data_), dense * data_, numbered("data", needed(data_)));
     }
     run_.world_size = checked_multiply(checked_multiply(dense, data_, kWhat), run_.pipeline, kWhat);
     if (run_.world_size > RunArguments::kMostRanks) {

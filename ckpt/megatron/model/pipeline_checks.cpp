@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 
 namespace ferry {
 namespace {
@@ -82,16 +83,17 @@ std::string uneven_ways(RunArguments run) {
   std::vector<std::string> ways;
   const bool counts = run.embedding_is_a_layer || run.loss_is_a_layer;
   run.embedding_is_a_layer = run.loss_is_a_layer = false;
-  const auto add_end = [&](std::string_view flag, std::optional<int64_t> RunArguments::*end) {
+  const auto add_end = [&](std::string_view name, std::optional<int64_t> RunArguments::*end) {
     const auto layers = end_that_fits(run, end);
     if (!layers) return;
-    ways.push_back(fmt::format("{} {} (each other stage has {})", flag, *layers,
+    ways.push_back(fmt::format("{} (each other stage has {})",
+                               option(name, fmt::to_string(*layers)),
                                (run.layers - *layers) / (run.pipeline - 1)));
   };
-  add_end("--decoder-first-pipeline-num-layers", &RunArguments::first_stage_layers);
-  add_end("--decoder-last-pipeline-num-layers", &RunArguments::last_stage_layers);
-  constexpr std::string_view kEmbedding = "--account-for-embedding-in-pipeline-split";
-  constexpr std::string_view kLoss = "--account-for-loss-in-pipeline-split";
+  add_end("first_stage_layers", &RunArguments::first_stage_layers);
+  add_end("last_stage_layers", &RunArguments::last_stage_layers);
+  constexpr OptionName kEmbedding = option("embedding_is_a_layer");
+  constexpr OptionName kLoss = option("loss_is_a_layer");
   const int64_t shares = run.pipeline * run.virtual_pipeline;
   if (!counts && (run.layers + 1) % shares == 0) {
     ways.push_back(fmt::format("{} or {}", kEmbedding, kLoss));
@@ -99,8 +101,9 @@ std::string uneven_ways(RunArguments run) {
     ways.push_back(fmt::format("{} with {}", kEmbedding, kLoss));
   }
   if (const std::string letters = even_letters(run); !letters.empty()) {
-    ways.push_back(fmt::format("--pipeline-model-parallel-layout '{}'{}", letters,
-                               run.virtual_pipeline > 1 ? " without --vpp" : ""));
+    ways.push_back(fmt::to_string(option("stage_letters", letters)));
+    if (run.virtual_pipeline > 1)
+      ways.back() += fmt::format(" without {}", option("virtual_pipeline"));
   }
   if (ways.empty()) return {};
   std::string text = fmt::format(
@@ -133,8 +136,8 @@ std::string those_that_fit(int64_t least, int64_t most, const std::function<bool
 
 void check_stages(const RunArguments& run) {
   if (run.virtual_pipeline > 1 && run.pipeline == 1) {
-    fail(ErrorKind::invalid, "--vpp {}: virtual stages need at least two pipeline stages",
-         run.virtual_pipeline);
+    fail(ErrorKind::invalid, "{}: virtual stages need at least two pipeline stages",
+         option("virtual_pipeline", fmt::to_string(run.virtual_pipeline)));
   }
   const Ends ends(run);
   const int64_t counted = counted_layers(run);
@@ -147,16 +150,18 @@ void check_stages(const RunArguments& run) {
   if (ends.stages() > 0) what += fmt::format(", {} of them on {},", ends.layers(), ends.name());
   what += fmt::format(" cannot be split over {} pipeline stages", run.pipeline);
   if (fits(run.pipeline, 1)) {
-    fail(ErrorKind::invalid, "{} of {} virtual stages: for --vpp, {}{}", what, run.virtual_pipeline,
+    fail(ErrorKind::invalid, "{} of {} virtual stages: for {}, {}{}", what, run.virtual_pipeline,
+         option("virtual_pipeline"),
          those_that_fit(1, counted, [&](int64_t n) { return fits(run.pipeline, n); }),
          uneven_ways(run));
   }
-  what += ": for --pp, " +
-          those_that_fit(1, counted + ends.stages(), [&](int64_t n) { return fits(n, 1); });
+  what += fmt::format(
+      ": for {}, {}", option("pipeline"),
+      those_that_fit(1, counted + ends.stages(), [&](int64_t n) { return fits(n, 1); }));
   if (ends.stages() > 0) {
     const int64_t others = run.pipeline - ends.stages();
-    what += fmt::format("; with --pp {}, for {}{}, {}", run.pipeline, ends.name(),
-                        ends.stages() == 2 ? " together" : "",
+    what += fmt::format("; with {}, for {}{}, {}", option("pipeline", fmt::to_string(run.pipeline)),
+                        ends.name(), ends.stages() == 2 ? " together" : "",
                         those_that_fit(ends.stages(), counted, [&](int64_t n) {
                           return shares_out(counted - n, others, 1);
                         }));
@@ -166,7 +171,7 @@ void check_stages(const RunArguments& run) {
 
 void check_stage_letters(const StageLetters& stages, int64_t pipeline) {
   const auto refuse = [](const auto& what) -> void {
-    fail(ErrorKind::invalid, "--pipeline-model-parallel-layout: {}", what);
+    fail(ErrorKind::invalid, "{}: {}", option("stage_letters"), what);
   };
   std::string all;
   for (const std::string& stage : stages) all += stage;

@@ -7,6 +7,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
@@ -104,9 +105,8 @@ class Placer {
     if (!parameter) {
       fail(ErrorKind::unsupported,
            "it is unknown where the ranks hold tensor {} (it is not a parameter of a plain GPT "
-           "model); "
-           "--raw shows each rank's tensors as they are",
-           view.name);
+           "model); {} shows each rank's tensors as they are",
+           view.name, option("raw"));
     }
     const Split split = parameter->row->split;
     const int64_t ranks = parameter->row->routed ? run_.expert_tensor : run_.tensor;

@@ -6,6 +6,7 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/model/parameter_names.h"
@@ -265,8 +266,8 @@ void open_model(Checkpoint& checkpoint, const std::vector<std::string>& names) {
   if (!checkpoint.args.value) {
     fail(ErrorKind::unsupported,
          "{}: holds no arguments of the run (args), without which the ranks' parts of the model "
-         "cannot be joined; --raw shows them as they are",
-         join(checkpoint.path, names.front()));
+         "cannot be joined; {} shows them as they are",
+         join(checkpoint.path, names.front()), option("raw"));
   }
   const Value& args = checkpoint.args.value;
   checkpoint.layout = layout_from_args(args);

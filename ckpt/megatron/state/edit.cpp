@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/parameter_names.h"
 
@@ -82,9 +83,9 @@ void cast_model(RunState& state, DType dtype) {
     tensor.dtype = dtype;
   }
   if (narrows) {
-    state.warnings.push_back(
-        "fp16 holds numbers up to 65504: larger ones became infinite (ferry inspect --stats counts "
-        "them)");
+    state.warnings.push_back(fmt::format(
+        "fp16 holds numbers up to 65504: larger ones became infinite (inspect with {} counts them)",
+        option("stats")));
   }
   if (!state.args.value) return;
   Draft draft;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 
 namespace ferry {
 
@@ -53,8 +54,8 @@ const StateParts::Part& StateParts::optimizer(size_t kind, uint32_t tensor) cons
   if (at != optimizer_[kind].end()) return at->second;
   fail(ErrorKind::mismatch,
        "the optimizer has no {} of {}, as it has of other parameters; to write the model without "
-       "the optimizer's state: --optimizer none",
-       kinds_[kind], tensors_.at(tensor).name);
+       "the optimizer's state: {}",
+       kinds_[kind], tensors_.at(tensor).name, option("optimizer", "none"));
 }
 
 void StateParts::append(const Part& part, const Shard& shard, bool again, FlatRecipe& flat) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/core/recipe_cutter.h"
 #include "ckpt/format/dcp/dcp_writer.h"
 #include "ckpt/format/pickle/values/draft.h"
@@ -102,9 +103,9 @@ class TorchDistWriter {
     }
     fail(ErrorKind::invalid,
          "{} query groups cannot be split over {} tensor-parallel ranks in Megatron Core {}, where "
-         "no two share one: for --tp, {}; or write for {} or later",
-         groups, run_.tensor, to_string(options_.release), those_that_fit(1, groups, fits),
-         to_string(kSharedQueryGroups));
+         "no two share one: for {}, {}; or write for {} or later",
+         groups, run_.tensor, to_string(options_.release), option("tensor"),
+         those_that_fit(1, groups, fits), to_string(kSharedQueryGroups));
   }
 
   void resolve_optimizer() {
@@ -131,7 +132,8 @@ class TorchDistWriter {
       fail(
           ErrorKind::unsupported,
           "the optimizer's state has no parameter groups (learning rate, step, ...), without which "
-          "Megatron-LM does not load it; leave it out with --optimizer none");
+          "Megatron-LM does not load it; leave it out with {}",
+          option("optimizer", "none"));
     }
   }
 
@@ -153,8 +155,8 @@ class TorchDistWriter {
       fail(
           ErrorKind::mismatch,
           "the run has {} for matrices and another optimizer for all else, and the state holds the "
-          "parameter groups of {}; leave it out with --optimizer none",
-          matrix_.name, state_.param_groups.size());
+          "parameter groups of {}; leave it out with {}",
+          matrix_.name, state_.param_groups.size(), option("optimizer", "none"));
     }
     std::vector<ModelTensor> tensors;
     for (const StateTensor& tensor : state_.tensors) {
@@ -168,9 +170,9 @@ class TorchDistWriter {
     if (matrix_.split && layout.has_expert_biases() && experts_are_separate(run_)) {
       fail(ErrorKind::unsupported,
            "Megatron-LM has no optimizer for the biases of routed experts next to {} where it is "
-           "layer-wise, unless the source run had --no-use-layer-wise-param-layout; --optimizer "
-           "none leaves the optimizer's state out",
-           matrix_.name);
+           "layer-wise, unless the source run had --no-use-layer-wise-param-layout; {} "
+           "leaves the optimizer's state out",
+           matrix_.name, option("optimizer", "none"));
     }
     drop_doubled_masters(state_, [this](std::string_view key) { return is_plain(key); });
   }
@@ -195,8 +197,8 @@ class TorchDistWriter {
   [[noreturn]] void refuse_release() const {
     fail(ErrorKind::unsupported,
          "Megatron Core {} knows no optimizer state that any other release writes: write for {} or "
-         "later, or leave it out with --optimizer none",
-         to_string(options_.release), to_string(kFullyReshardable));
+         "later, or leave it out with {}",
+         to_string(options_.release), to_string(kFullyReshardable), option("optimizer", "none"));
   }
 
   PlacedState finish(std::vector<PlacedTensor> placed) {

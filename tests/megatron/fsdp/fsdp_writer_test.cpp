@@ -96,7 +96,7 @@ TEST(FsdpWriter, StagesAreRefused) {
     FAIL() << "stages were written";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid);
-    EXPECT_THAT(error.what(), HasSubstr("--pp 1"));
+    EXPECT_THAT(error.what(), HasSubstr("options.pipeline=1"));
   }
 }
 

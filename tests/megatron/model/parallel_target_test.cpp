@@ -140,7 +140,8 @@ TEST(ParallelTarget, SaysWhichNumberDoesNotFitAndWhichWould) {
   ParallelTarget target;
   target.tensor = 3;
   EXPECT_EQ(refusal(llama(), target),
-            "8 attention heads cannot be split over 3 tensor-parallel ranks: for --tp, 1, 2, 4 and "
+            "8 attention heads cannot be split over 3 tensor-parallel ranks: for options.tensor, "
+            "1, 2, 4 and "
             "8 fit");
   Numbers grouped = llama();
   grouped["num_query_groups"] = 6;
@@ -149,34 +150,37 @@ TEST(ParallelTarget, SaysWhichNumberDoesNotFitAndWhichWould) {
   target = {};
   target.pipeline = 5;
   EXPECT_EQ(refusal(llama(), target),
-            "12 layers cannot be split over 5 pipeline stages: for --pp, 1, 2, 3, 4, 6 and 12 fit; "
-            "for 5 uneven stages: --decoder-first-pipeline-num-layers 4 (each other stage has 2), "
-            "--decoder-last-pipeline-num-layers 4 (each other stage has 2), or "
-            "--pipeline-model-parallel-layout 'Ett|ttt|ttt|tt|ttL'");
+            "12 layers cannot be split over 5 pipeline stages: for options.pipeline, 1, 2, 3, 4, 6 "
+            "and 12 fit; "
+            "for 5 uneven stages: options.first_stage_layers=4 (each other stage has 2), "
+            "options.last_stage_layers=4 (each other stage has 2), or "
+            "options.stage_letters='Ett|ttt|ttt|tt|ttL'");
   target.pipeline = 4;
   target.virtual_pipeline = 2;
-  EXPECT_EQ(
-      refusal(llama(), target),
-      "12 layers cannot be split over 4 pipeline stages of 2 virtual stages: for --vpp, 1 and 3 "
-      "fit; for 4 uneven stages: --decoder-first-pipeline-num-layers 6 (each other stage has 2), "
-      "--decoder-last-pipeline-num-layers 6 (each other stage has 2), or "
-      "--pipeline-model-parallel-layout 'Et|tt|tt|tt|tt|t|t|tL' without --vpp");
+  EXPECT_EQ(refusal(llama(), target),
+            "12 layers cannot be split over 4 pipeline stages of 2 virtual stages: for "
+            "options.virtual_pipeline, 1 and 3 "
+            "fit; for 4 uneven stages: options.first_stage_layers=6 (each other stage has 2), "
+            "options.last_stage_layers=6 (each other stage has 2), or "
+            "options.stage_letters='Et|tt|tt|tt|tt|t|t|tL' without options.virtual_pipeline");
   target = {};
   target.first_stage_layers = 12;
   target.last_stage_layers = 2;
   EXPECT_EQ(refusal(llama(), target),
             "12 layers, 14 of them on the first and last stage, cannot be split over 2 pipeline "
-            "stages: for --pp, none fits; with --pp 2, for the first and last stage together, 12 "
+            "stages: for options.pipeline, none fits; with options.pipeline=2, for the first and "
+            "last stage together, 12 "
             "fits");
   target = {};
   target.pipeline = 3;
   target.first_stage_layers = 9;
   EXPECT_EQ(refusal(llama(), target),
             "12 layers, 9 of them on the first stage, cannot be split over 3 pipeline stages: for "
-            "--pp, 2 and 4 fit; with --pp 3, for the first stage, 2, 4, 6, 8 and 10 fit");
+            "options.pipeline, 2 and 4 fit; with options.pipeline=3, for the first stage, 2, 4, 6, "
+            "8 and 10 fit");
   target = {};
   target.expert_tensor = 2;
-  EXPECT_EQ(refusal(llama(), target), "--etp 2: the model has no experts");
+  EXPECT_EQ(refusal(llama(), target), "options.expert_tensor=2: the model has no experts");
   target = {};
   target.pipeline = 24;
   EXPECT_THAT(refusal(llama(), target), HasSubstr("cannot be split over 24 pipeline stages"));
@@ -211,7 +215,7 @@ TEST(ParallelTarget, LettersSayHowManyVirtualStagesThereAre) {
   ParallelTarget target;
   target.stage_letters = "Ettt|ttt|ttt|tttL";
   target.virtual_pipeline = 3;
-  EXPECT_THAT(refusal(llama(), target), HasSubstr("--vpp 3 contradicts"));
+  EXPECT_THAT(refusal(llama(), target), HasSubstr("options.virtual_pipeline=3 contradicts"));
   target.virtual_pipeline = 2;
   const LoadedValue args = apply_target(arguments(llama()), target);
   // The run's own letters stay, or are replaced by others.
@@ -224,7 +228,7 @@ TEST(ParallelTarget, LettersSayHowManyVirtualStagesThereAre) {
     apply_target(args, target);
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("are --vpp 2"));
+    EXPECT_THAT(error.what(), HasSubstr("are options.virtual_pipeline=2"));
   }
   target.pipeline = 2;  // anew
   EXPECT_TRUE(apply_target(args, target).value.get("pipeline_model_parallel_layout").is_none());
@@ -271,7 +275,7 @@ TEST(ParallelTarget, ContextRanksTakeTwoPartsOfTheSequence) {
   target.context = 8;
   EXPECT_EQ(refusal(numbers, target),
             "sequences of 24 tokens cannot be split over 8 context-parallel ranks, two parts each: "
-            "for --cp, 1, 2, 3, 4, 6 and 12 fit");
+            "for options.context, 1, 2, 3, 4, 6 and 12 fit");
   target.context = 4;
   EXPECT_EQ(refusal(numbers, target), "fits");
 }
@@ -280,10 +284,11 @@ TEST(ParallelTarget, SaysWhatDoesNotFitTheExperts) {
   ParallelTarget target;
   target.expert = 3;
   EXPECT_EQ(refusal(mixtral(), target),
-            "8 experts cannot be split over 3 expert-parallel ranks: for --ep, 1, 2, 4 and 8 fit");
+            "8 experts cannot be split over 3 expert-parallel ranks: for options.expert, 1, 2, 4 "
+            "and 8 fit");
   target.expert = 8;
   target.data = 2;
-  EXPECT_THAT(refusal(mixtral(), target), HasSubstr("--dp 8 would fit"));
+  EXPECT_THAT(refusal(mixtral(), target), HasSubstr("options.data=8 would fit"));
   target = {};
   target.expert_tensor = 5;
   EXPECT_THAT(refusal(mixtral(), target), HasSubstr("24 rows of moe_ffn_hidden_size"));
@@ -304,9 +309,9 @@ TEST(ParallelTarget, DenseLayersBesideExpertsAreSplitToo) {
 
 // What a message names is taken.
 TEST(ParallelTarget, UnevenStagesThatAreNamedWork) {
-  const auto after = [](const std::string& text, const std::string& flag) {
-    const size_t at = text.find(flag + " ");
-    return at == std::string::npos ? std::string() : text.substr(at + flag.size() + 1);
+  const auto after = [](const std::string& text, const std::string& option) {
+    const size_t at = text.find(option + "=");
+    return at == std::string::npos ? std::string() : text.substr(at + option.size() + 1);
   };
   int named = 0;
   for (int64_t layers = 1; layers <= 40; ++layers) {
@@ -324,24 +329,23 @@ TEST(ParallelTarget, UnevenStagesThatAreNamedWork) {
           ++named;
           EXPECT_EQ(refusal(model, way), "fits");
         };
-        if (const std::string n = after(text, "--decoder-first-pipeline-num-layers"); !n.empty()) {
+        if (const std::string n = after(text, "options.first_stage_layers"); !n.empty()) {
           ParallelTarget way = target;
           way.first_stage_layers = std::stoll(n);
           is_taken(way);
         }
-        if (const std::string n = after(text, "--decoder-last-pipeline-num-layers"); !n.empty()) {
+        if (const std::string n = after(text, "options.last_stage_layers"); !n.empty()) {
           ParallelTarget way = target;
           way.last_stage_layers = std::stoll(n);
           is_taken(way);
         }
-        if (const std::string word = after(text, "--pipeline-model-parallel-layout");
-            !word.empty()) {
+        if (const std::string word = after(text, "options.stage_letters"); !word.empty()) {
           ParallelTarget way = target;
           way.virtual_pipeline.reset();
           way.stage_letters = word.substr(1, word.find('\'', 1) - 1);
           is_taken(way);
         }
-        const std::string embedding = "--account-for-embedding-in-pipeline-split";
+        const std::string embedding = "options.embedding_is_a_layer";
         if (text.find(embedding) == std::string::npos) continue;
         ParallelTarget way = target;
         way.embedding_is_a_layer = true;
@@ -362,7 +366,7 @@ TEST(ParallelTarget, RefusesNonsense) {
   target.stage_letters = "Ett|tL";
   EXPECT_THAT(refusal(llama(), target), HasSubstr("holds 3 decoder"));
   target.stage_letters = "Ett|tt|tL";
-  EXPECT_THAT(refusal(llama(), target), HasSubstr("for --pp, 1 and 3 fit"));
+  EXPECT_THAT(refusal(llama(), target), HasSubstr("for options.pipeline, 1 and 3 fit"));
   target.first_stage_layers = 2;
   EXPECT_THAT(refusal(llama(), target), HasSubstr("cannot be combined with it"));
   target = {};

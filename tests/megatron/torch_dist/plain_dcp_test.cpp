@@ -76,7 +76,7 @@ TEST_P(PlainDcp, IsNoRun) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::unsupported);
-    EXPECT_THAT(error.what(), HasSubstr("--to dcp"));
+    EXPECT_THAT(error.what(), HasSubstr("options.to=dcp"));
   }
 }
 

@@ -270,7 +270,7 @@ TEST(TorchDistWriter, SharesQueryGroupsWhereTheReleaseCan) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("2 query groups cannot be split over 4"));
-    EXPECT_THAT(error.what(), HasSubstr("for --tp, 1 and 2 fit; or write for 0.16"));
+    EXPECT_THAT(error.what(), HasSubstr("for options.tensor, 1 and 2 fit; or write for 0.16"));
   }
   EXPECT_NO_THROW(test::reshard(source, sizes(2, 1), memory, "fits", options));
   options.release = parse_core_release("0.16");

@@ -8,6 +8,7 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/core/recipe_cutter.h"
 #include "ckpt/megatron/model/model_layout.h"
 #include "ckpt/megatron/model/run_arguments.h"
@@ -141,8 +142,8 @@ class Unstacker {
       if (!find(parameter.shards.front(), state)) {
         fail(ErrorKind::mismatch,
              "the optimizer has no {} of {}, as it has of other parameters; to write the model "
-             "without the optimizer's state: --optimizer none",
-             state, name);
+             "without the optimizer's state: {}",
+             state, name, option("optimizer", "none"));
       }
       add_tensor(parameter, state, name, DType::f32, result_.optimizer);
     }

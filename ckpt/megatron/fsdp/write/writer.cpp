@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/format/dcp/dcp_writer.h"
 #include "ckpt/format/pickle/values/draft.h"
@@ -189,8 +190,8 @@ PlannedOutput plan_fsdp_dtensor(RunState state, const FsdpOptions& options) {
   if (run.pipeline > 1) {
     fail(ErrorKind::invalid,
          "fsdp_dtensor numbers the layers of each pipeline stage alike: it holds runs of one stage "
-         "(--pp 1), not of {}",
-         run.pipeline);
+         "({}), not of {}",
+         option("pipeline", "1"), run.pipeline);
   }
   FsdpTensors tensors = fsdp_tensors(state, options.optimizer && !state.param_groups.empty());
   if (options.optimizer && state.param_groups.empty() &&
@@ -199,7 +200,8 @@ PlannedOutput plan_fsdp_dtensor(RunState state, const FsdpOptions& options) {
       })) {
     fail(ErrorKind::unsupported,
          "the optimizer's state has no parameter groups (learning rate, step, ...), without which "
-         "Megatron-LM does not load it; leave it out with --optimizer none");
+         "Megatron-LM does not load it; leave it out with {}",
+         option("optimizer", "none"));
   }
   std::string lost = lost_objects(state, "fsdp_dtensor", true);
   if (!lost.empty()) state.warnings.push_back(std::move(lost));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/megatron/optimizer/buckets/bucket_store.h"
@@ -106,8 +107,8 @@ class BucketPlacer {
     if (groups.size() != expected) {
       fail(ErrorKind::mismatch,
            "the state holds the parameter groups of {} optimizers, the target's layout has {} "
-           "(without them no optimizer can be loaded; --optimizer none leaves its state out)",
-           groups.size(), expected);
+           "(without them no optimizer can be loaded; {} leaves its state out)",
+           groups.size(), expected, option("optimizer", "none"));
     }
     std::vector<std::string> archives;
     for (const RankOptimizer& optimizer : chain) {
@@ -191,9 +192,8 @@ PlacedBuckets place(const RunState& state, const RunArguments& target,
   if (!target.other_modules.empty()) {
     fail(ErrorKind::unsupported,
          "the target is trained with {}: the order of its modules' parameters is unknown, so that "
-         "their optimizer state cannot be written flat; --optimizer fully_reshardable writes it "
-         "per parameter",
-         target.other_modules);
+         "their optimizer state cannot be written flat; {} writes it per parameter",
+         target.other_modules, option("optimizer", "fully_reshardable"));
   }
   return BucketPlacer(state, target).place(only_rank);
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
 #include "ckpt/megatron/optimizer/masters/shifted_buffer.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
@@ -197,10 +198,11 @@ std::string shifted_state_problem(const Checkpoint& checkpoint) {
   if (mismatches.empty()) return {};
   return fmt::format(
       "The optimizer's state of {} of {} parameters is in the wrong places, as Megatron Core "
-      "0.15 "
-      "to 0.19 stores it where gradient buckets are padded: {} does not belong to its weights. "
-      "`ferry reshard --repair-masters` puts it back.",
-      shifted.size(), layout->tensors().size(), mismatches.front().tensor);
+      "0.15 to 0.19 stores it where gradient buckets are padded: {} does not belong to its "
+      "weights. "
+      "Resharding with {} puts it back.",
+      shifted.size(), layout->tensors().size(), mismatches.front().tensor,
+      option("repair_masters"));
 }
 
 ShiftRepair repair_shifted_state(const Checkpoint& checkpoint, const EngineOptions& options,
@@ -235,9 +237,8 @@ ShiftRepair repair_shifted_state(const Checkpoint& checkpoint, const EngineOptio
   }
   fail(ErrorKind::mismatch,
        "{}: {}. This is not what Megatron Core 0.15 to 0.19 stores in the wrong places, or the "
-       "run's arguments do not say where: it cannot be repaired. --optimizer none writes the model "
-       "without it",
-       checkpoint.path, to_string(found.front()));
+       "run's arguments do not say where: it cannot be repaired. {} writes the model without it",
+       checkpoint.path, to_string(found.front()), option("optimizer", "none"));
 }
 
 }  // namespace ferry

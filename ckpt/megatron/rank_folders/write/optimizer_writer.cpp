@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/optimizer/buckets/buffer_state.h"
 #include "ckpt/megatron/rank_folders/layer_wise.h"
 #include "ckpt/megatron/rank_folders/rank.h"
@@ -20,8 +21,8 @@ const Value& groups_of(const LegacyTarget& target, const RankOptimizer& optimize
   if (number < groups.size()) return groups[number].value;
   fail(ErrorKind::mismatch,
        "the state holds the parameter groups of {} optimizers, the target's layout has {} (without "
-       "them no optimizer can be loaded; --optimizer none leaves its state out)",
-       groups.size(), number + 1);
+       "them no optimizer can be loaded; {} leaves its state out)",
+       groups.size(), number + 1, option("optimizer", "none"));
 }
 
 std::vector<RankOptimizer> chain_of(const LegacyTarget& target) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/megatron/rank_folders/model.h"
 #include "ckpt/megatron/rank_folders/write/state_names.h"
@@ -150,9 +151,9 @@ void PlainOptimizerValue::sort_into_groups() {
       const auto at = std::ranges::find(kinds_, kind);
       if (at == kinds_.end()) {
         fail(ErrorKind::unsupported,
-             "none of the optimizer's parameter groups is for {} ({}weight decay); --optimizer "
-             "none leaves the optimizer's state out",
-             name, kind.decayed ? "" : "no ");
+             "none of the optimizer's parameter groups is for {} ({}weight decay); {} "
+             "leaves the optimizer's state out",
+             name, kind.decayed ? "" : "no ", option("optimizer", "none"));
       }
       members_[at - kinds_.begin()].push_back(&parameter);
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/rank_folders/rank.h"
 #include "ckpt/megatron/rank_folders/write/optimizer_writer.h"
 #include "ckpt/megatron/rank_folders/write/rng.h"
@@ -181,9 +182,9 @@ PlannedOutput plan_legacy(const RunState& state, const LegacyOptions& options) {
   const RunArguments& run = state.args.run;
   if (!run.other_modules.empty()) {
     fail(ErrorKind::unsupported,
-         "the target is trained with {}: the names of its modules' parameters are unknown; --to "
-         "torch_dist writes it",
-         run.other_modules);
+         "the target is trained with {}: the names of its modules' parameters are unknown; {} "
+         "writes it",
+         run.other_modules, option("to", "torch_dist"));
   }
   return LegacyPlanner(state, options).plan();
 }

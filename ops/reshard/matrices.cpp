@@ -25,8 +25,8 @@ void check_matrices(const ReshardOptions& options, bool remainders, RunState& st
                            options.optimizer == ReshardOptimizer::dp_reshardable;
   if (distributed && !matrices.layer_wise) {
     fail(ErrorKind::unsupported,
-         "{}: it is for distributed optimizers, and a run with {} has one beside "
-         "--use-layer-wise-distributed-optimizer alone; without {} its state is written a tensor a "
+         "{}: it is for distributed optimizers, which a run with {} has only with "
+         "--use-layer-wise-distributed-optimizer; without {} its state is written a tensor a "
          "parameter, as such a run has it",
          option("optimizer", options.optimizer == ReshardOptimizer::dp_reshardable
                                  ? "dp_reshardable"

@@ -81,7 +81,7 @@ TEST(Publish, AnErrorLeavesNothingAsideAndSaysWhenTheNewOneStands) {
         for (const std::string& name : memory->list("runs")) {
           EXPECT_FALSE(name.starts_with(".ferry-partial")) << n;
         }
-        // The last of several tells that the others are there.
+        // The last of several shows that the others are there.
         if (is_two && stands) {
           EXPECT_EQ(memory->get("runs/b"), "123");
         }

@@ -104,7 +104,7 @@ TEST_F(ClaimTest, TheLivingKeepTheirClaim) {
   EXPECT_EQ(memory_->list("runs").size(), 2u);
 }
 
-// Of another process namespace, where numbers say nothing, the kernel's lock does.
+// In another process namespace, where process ids say nothing, the kernel's lock decides.
 TEST_F(ClaimTest, TheLockShowsLifeAndDeath) {
   ProcessIdentity owner = ProcessIdentity::current();
   owner.pid_namespace = "pid:[1]";
@@ -146,7 +146,7 @@ TEST_F(ClaimTest, OneOfAnotherHostThatWritesIsNotTakenOver) {
   const WriteLock claim(memory_, "runs/a", at_once);
 }
 
-TEST_F(ClaimTest, WhoLostTheClaimIsTold) {
+TEST_F(ClaimTest, WhoLostTheClaimIsReported) {
   memory_->put("runs/a/x", "old");
   const WriteLock first(memory_, "runs/a");
   memory_->put(kLock, record_of(elsewhere()).to_text());
@@ -159,7 +159,7 @@ TEST_F(ClaimTest, WhoLostTheClaimIsTold) {
   }
 }
 
-TEST_F(ClaimTest, WhoLostTheClaimToOneThatIsDoneIsTold) {
+TEST_F(ClaimTest, WhoLostTheClaimToOneThatIsDoneIsReported) {
   const WriteLock first(memory_, "runs/a");
   const std::string token = read_lock_token(*memory_, kLock);
   memory_->rename(kLock, "runs/" + aside_name(Aside::owner, "a", token));
@@ -199,7 +199,7 @@ TEST_F(ClaimTest, WaitsForTheLiving) {
   EXPECT_THAT(refused(patient), HasSubstr("is being written by"));
 }
 
-// A prune beside a training holds a target for a moment: the save waits, other prunes do not.
+// A prune during a training holds a target for a moment: the save waits, other prunes do not.
 TEST_F(ClaimTest, WritersWaitForOneThatOnlyRemoves) {
   const WriteLockOptions to_remove{.to_remove = true};
   auto first = std::make_unique<WriteLock>(memory_, "runs/a", to_remove);
@@ -315,7 +315,7 @@ TEST(AsideNames, HideNumbersAndComeBack) {
   }
 }
 
-// A folder that goes between two looks at it, as its owner removes it.
+// A folder that its owner removes between two accesses.
 class VanishingFolder final : public ForwardingFileSystem {
  public:
   using ForwardingFileSystem::ForwardingFileSystem;
@@ -326,7 +326,7 @@ class VanishingFolder final : public ForwardingFileSystem {
   }
 };
 
-TEST_F(ClaimTest, WhoseLeftoversGoWhileTheyAreLookedAt) {
+TEST_F(ClaimTest, WhoseLeftoversGoWhileTheyAreRead) {
   put_claim(record_of(elsewhere()));
   const VanishingFolder files(memory_);
   const std::vector<Leftover> left = find_leftovers(files, "runs", "a", 1'000'600);

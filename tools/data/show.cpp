@@ -58,7 +58,7 @@ std::vector<ShownTokens> documents_of(const ShowFlags& flags) {
   return shown;
 }
 
-// Of the train split, in the order in which a run takes them.
+// Samples of the train split, in the order in which a run takes them.
 std::vector<ShownTokens> samples_of_run(const ShowFlags& flags) {
   if (flags.sequence_length < 1) {
     fail(ErrorKind::invalid, "--samples needs --seq-length, the tokens of a sample");

@@ -20,7 +20,7 @@ constexpr int64_t kMostIterations = 1'000'000'000;
 
 struct EstimateFlags {
   std::string what;
-  std::vector<std::string> arguments;  // behind --
+  std::vector<std::string> arguments;  // after --
   std::vector<std::string> at;
   EstimateOptions options;
   int64_t layouts = 10;

@@ -105,7 +105,7 @@ std::string settings_text(const LaunchConfiguration& c, const std::vector<std::s
                           int64_t last_iteration) {
   std::string text =
       "# shellcheck shell=bash disable=SC2034,SC2054\n"
-      "# Written by ferry launch, read by the scripts beside it.\n";
+      "# Written by ferry launch, read by the scripts next to it.\n";
   assign(text, "NAME", c.name);
   assign(text, "FOLDER", c.folder);
   assign(text, "PROGRAM_KIND", c.program);

@@ -124,7 +124,7 @@ std::string map_section(const Catalog& catalog, const std::vector<std::string>& 
       "<section aria-labelledby=\"map\"><h2 id=\"map\">Where tensors lie</h2>\n<p>Tensors that "
       "differ "
       "in a number of their names only, and are stored alike, share a row. Each box is a piece of "
-      "the tensor; number and colour tell the <a href=\"#files\">file</a> that holds it.</p>\n"
+      "the tensor; number and colour show the <a href=\"#files\">file</a> that holds it.</p>\n"
       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Where tensors "
       "lie\"><table>"
       "<caption>Tensors, and the files that hold their parts</caption><thead><tr><th "

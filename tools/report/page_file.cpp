@@ -37,8 +37,8 @@ void check_folder(const FileSystem& file_system, const std::string& path) {
 void write_page(const std::shared_ptr<const FileSystem>& file_system, const PageFile& file,
                 const std::string& page) {
   std::error_code error;
-  const std::string behind = std::filesystem::canonical(file.path, error).string();
-  const std::string target = error ? file.path : behind;  // a link stays one
+  const std::string linked = std::filesystem::canonical(file.path, error).string();
+  const std::string target = error ? file.path : linked;  // a link stays one
   const WriteLock claim(file_system, target, {.wait_seconds = kWaitForWriterSeconds});
   check_page_file(*file_system, file);
   publish_file(*file_system, claim, target, page, Existing::replace);

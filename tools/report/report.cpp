@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kBins = 64;
 constexpr size_t kMostHistograms = 500;
-constexpr size_t kMostRuns = 16;  // that colours and dashes tell apart
+constexpr size_t kMostRuns = 16;  // as many as colours and dashes can distinguish
 
 struct ReportFlags {
   std::vector<std::string> paths;

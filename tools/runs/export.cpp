@@ -40,7 +40,7 @@ void sync_files(const FileSystem& files, const std::string& folder) {
   }
 }
 
-// Reads the CSV and tells W&B's package of every line, which writes its own files.
+// Reads the CSV and logs every line with W&B's package, which writes its own files.
 constexpr const char* kWandbScript = R"(
 import csv, os, sys, wandb
 folder, name, table = sys.argv[1:4]

@@ -43,8 +43,8 @@ struct Run {
   int gpus;     // of this process; 0: ranks compute on the processor
 };
 
-// The log of a run on standard output. Where that cannot grow any more, on a full disk or because
-// its reader has ended, the run goes on, which may have computed for days: it is told once.
+// The log of a run on standard output. If that fails, on a full disk or because its reader has
+// ended, the run, which may have computed for days, goes on after one warning.
 class RunOutput {
  public:
   RunOutput() { ::signal(SIGPIPE, SIG_IGN); }  // then writing gives an error

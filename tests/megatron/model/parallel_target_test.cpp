@@ -256,8 +256,8 @@ TEST(ParallelTarget, SaysWhatIsWrongWithLetters) {
   ParallelTarget target;
   for (const auto& [letters, what] :
        {std::pair{"garbage", "'g' is not allowed there"},
-        std::pair{"Et\xC3\xA4L", "'\xC3\xA4' is not allowed"}, std::pair{"E(t|*3L", "a ( without )"},
-        std::pair{"Et*L", "'*' is not allowed there"},
+        std::pair{"Et\xC3\xA4L", "'\xC3\xA4' is not allowed"},
+        std::pair{"E(t|*3L", "a ( without )"}, std::pair{"Et*L", "'*' is not allowed there"},
         std::pair{"Et*9999999999|L", "it repeats to more than"}}) {
     target.stage_letters = letters;
     EXPECT_THAT(refusal(llama(), target),
@@ -293,7 +293,7 @@ TEST(ParallelTarget, SaysWhatDoesNotFitTheExperts) {
   EXPECT_THAT(refusal(llama(), target), HasSubstr("the model has no experts"));
 }
 
-TEST(ParallelTarget, DenseLayersBesideExpertsAreSplitToo) {
+TEST(ParallelTarget, DenseLayersOfMixturesAreSplitToo) {
   Numbers numbers = mixtral();
   numbers["ffn_hidden_size"] = 50;
   ParallelTarget target;

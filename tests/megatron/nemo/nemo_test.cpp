@@ -7,8 +7,8 @@
 #include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/torch/objects.h"
-#include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/config/nemo_config.h"
+#include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
 #include "ckpt/open.h"
 #include "tests/io/memory_file_system.h"
@@ -138,7 +138,7 @@ class NemoFolder : public testing::Test {
   std::shared_ptr<MemoryFileSystem> memory_ = std::make_shared<MemoryFileSystem>();
 };
 
-TEST_F(NemoFolder, UnfinishedMarkerStandsBeside) {
+TEST_F(NemoFolder, UnfinishedMarkerIsNextToIt) {
   EXPECT_EQ(open().format, Format::nemo);
   memory_->put("run/ckpt-unfinished", "");
   try {

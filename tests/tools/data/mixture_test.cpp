@@ -113,7 +113,7 @@ TEST_F(Mixtures, RefusesWhatDoesNotFit) {
       HasSubstr("is no mixture"));
   fs::remove(path("a/sub/a3.idx"));
   EXPECT_THAT(ferry("data mix --folders " + path("a") + " --weights 1" + to).err,
-              HasSubstr("sub/a3.bin has no a3.idx beside it"));
+              HasSubstr("sub/a3.bin has no a3.idx;"));
   fs::create_directory(path("empty"));
   EXPECT_THAT(ferry("data mix --folders " + path("empty") + " --weights 1" + to).err,
               HasSubstr("no .bin file"));

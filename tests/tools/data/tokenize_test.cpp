@@ -282,7 +282,7 @@ TEST_F(Tokenize, FilesOfOtherKindsAreNamed) {
               HasSubstr("for a model on a hub"));
 }
 
-TEST_F(Tokenize, TheTypeIsToldAndMayBeChosen) {
+TEST_F(Tokenize, TheTypeIsShownAndMayBeChosen) {
   EXPECT_EQ(tokenized(in("{\"text\":\"ab\"}\n")).at("dtype"), "uint16");
   EXPECT_EQ(tokenized(path("in.jsonl"), "--dtype int32 --overwrite").at("dtype"), "int32");
   EXPECT_EQ(fs::file_size(path("o_text_document.bin")), 8u);
@@ -387,7 +387,7 @@ TEST_F(Tokenize, WaitsForOneWhoWritesToAFifo) {
 }
 
 // What it prints last can be pasted as it is.
-TEST_F(Tokenize, TellsTrainingItsTokenizer) {
+TEST_F(Tokenize, PrintsTheTokenizerForTraining) {
   const std::string tokenizers = std::string(FERRY_FIXTURES) + "/tokenizers/";
   in(many_lines(300));
   fs::create_directories(path("model"));

@@ -111,7 +111,7 @@ TEST(SignalWatch, RemembersASignalAndGivesItBack) {
   std::signal(SIGUSR1, before);
 }
 
-TEST(ExitWatch, LooksAtTheClockAndTheFiles) {
+TEST(ExitWatch, ChecksTheClockAndTheFiles) {
   MemoryFileSystem files;
   TrainArguments a = saving();
   a.trigger_path = "/t";

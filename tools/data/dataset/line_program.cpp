@@ -22,7 +22,7 @@ namespace ferry::tool {
 namespace {
 
 using ProgramClock = std::chrono::steady_clock;
-constexpr auto kStep = std::chrono::milliseconds(50);  // between looks at the stop flag
+constexpr auto kStep = std::chrono::milliseconds(50);  // between checks of the stop flag
 constexpr auto kGrace = std::chrono::milliseconds(500);
 
 std::string ending_of(int status) {

@@ -195,7 +195,7 @@ void check_parquet(const ParquetMetadata& metadata, uint64_t data_bytes) {
     }
     for (const ParquetChunk& chunk : group.chunks) {
       if (chunk.begin <= data_bytes && chunk.bytes <= data_bytes - chunk.begin) continue;
-      fail(ErrorKind::corrupt, "a column of {} bytes from byte {} on lies behind its {} bytes",
+      fail(ErrorKind::corrupt, "a column of {} bytes from byte {} on goes past its {} bytes",
            chunk.bytes, chunk.begin, data_bytes);
     }
   }

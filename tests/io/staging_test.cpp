@@ -84,7 +84,7 @@ TEST(Staging, AnErrorSaysWhenTheNewOneStands) {
   }
 }
 
-TEST(Staging, GivesTheClaimBackOnCommit) {
+TEST(Staging, ReleasesTheLockOnCommit) {
   const auto memory = memory_with_runs();
   StagedFolder first(memory, "runs/a", false);
   first.commit();

@@ -196,7 +196,7 @@ TEST_F(PruneTest, UnfinishedStayUnlessAskedForAndOlder) {
   EXPECT_THAT(reason(700), HasSubstr("not older than the last good one"));
 }
 
-// A run that went back: an earlier iteration is being written now, by a program without claims.
+// A run that went back: an earlier iteration is being written now, by a program without locks.
 TEST_F(PruneTest, UnfinishedThatChangedLatelyStay) {
   memory_->set_clock(2000);
   put_unfinished(150);
@@ -306,7 +306,7 @@ TEST_F(PruneTest, StoppedItPutsNothingBackWhereAnotherWrites) {
   std::optional<StagedIteration> staged;
   options_.progress = [&](const Progress&) {
     if (!cancel) staged.emplace(RunStore(memory_, "run").begin(300, {}));
-    put_unfinished(400);  // by a program that claims nothing
+    put_unfinished(400);  // by a program that takes no lock
     cancel = true;
   };
   EXPECT_EQ(problem(last(1)),

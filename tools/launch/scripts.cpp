@@ -171,9 +171,9 @@ void write_launch_files(const std::shared_ptr<const FileSystem>& file_system,
   for (const LaunchFile& file : files) {
     written.push_back({file.name, {std::as_bytes(std::span(file.text))}});
   }
-  const WriteLock claim(file_system, join(folder, files.front().name),
-                        {.wait_seconds = kWaitForWriterSeconds});
-  publish_files(*file_system, claim, folder, written, Existing::replace);
+  const WriteLock lock(file_system, join(folder, files.front().name),
+                       {.wait_seconds = kWaitForWriterSeconds});
+  publish_files(*file_system, lock, folder, written, Existing::replace);
 }
 
 }  // namespace ferry::tool

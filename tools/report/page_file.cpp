@@ -39,9 +39,9 @@ void write_page(const std::shared_ptr<const FileSystem>& file_system, const Page
   std::error_code error;
   const std::string linked = std::filesystem::canonical(file.path, error).string();
   const std::string target = error ? file.path : linked;  // a link stays one
-  const WriteLock claim(file_system, target, {.wait_seconds = kWaitForWriterSeconds});
+  const WriteLock lock(file_system, target, {.wait_seconds = kWaitForWriterSeconds});
   check_page_file(*file_system, file);
-  publish_file(*file_system, claim, target, page, Existing::replace);
+  publish_file(*file_system, lock, target, page, Existing::replace);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class Journal {
   std::shared_ptr<const FileSystem> file_system_;
   std::string path_;
   std::string settings_;
-  std::unique_ptr<WriteLock> claim_;
+  std::unique_ptr<WriteLock> lock_;
   std::optional<JournalEntry> last_;
 };
 

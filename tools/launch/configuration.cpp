@@ -282,7 +282,8 @@ LaunchConfiguration ConfigurationReader::finish() {
          printable(c.name));
   }
   if (c.folder.empty()) {
-    fail(ErrorKind::invalid, "folder: where shall the experiment lie? Give --set folder=PATH");
+    fail(ErrorKind::invalid,
+         "folder is missing: the folder of the experiment; give --set folder=PATH");
   }
   if (has_control(c.folder)) {
     fail(ErrorKind::invalid, "folder: '{}' has control characters", printable(c.folder));

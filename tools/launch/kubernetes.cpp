@@ -58,7 +58,7 @@ void check_for_kubernetes(const LaunchConfiguration& c) {
   }
   if (!c.volume_path.empty() && !(c.folder + "/").starts_with(c.volume_path + "/")) {
     fail(ErrorKind::invalid,
-         "folder: {} does not lie in kubernetes.volume_path, {}: what is written there goes with "
+         "folder: {} is not in kubernetes.volume_path, {}: what is written there goes with "
          "its pod",
          printable(c.folder), printable(c.volume_path));
   }

@@ -55,11 +55,12 @@ void check_page_file(const FileSystem& file_system, const PageFile& file) {
   }
   const PathStatus status = file_system.status(path);
   if (status.kind == PathKind::missing) return check_folder(file_system, path);
-  if (status.kind != PathKind::file) fail(ErrorKind::invalid, "{} is no file", path);
+  if (status.kind != PathKind::file) fail(ErrorKind::invalid, "{} is not a file", path);
   if (!file.overwrite) fail(ErrorKind::invalid, "{} exists; --overwrite replaces it", path);
   if (is_page(file_system, path)) return;
   fail(ErrorKind::invalid,
-       "{} is no page of ferry's, and --overwrite replaces nothing else; choose another name",
+       "{} is not a page that ferry wrote, and --overwrite replaces nothing else; choose another "
+       "name",
        path);
 }
 

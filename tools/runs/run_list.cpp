@@ -137,11 +137,10 @@ std::vector<FoundRun> find_runs(const FileSystem& files, const std::string& fold
   const PathKind kind = files.status(folder).kind;
   if (kind == PathKind::missing) fail(ErrorKind::not_found, "{} does not exist", folder);
   if (kind != PathKind::folder) {
-    fail(
-        ErrorKind::invalid,
-        "{} is no folder, below which runs could be listed; 'ferry runs follow' and 'compare' take "
-        "a log",
-        folder);
+    fail(ErrorKind::invalid,
+         "{} is not a folder of runs; 'ferry runs follow' and 'compare' take "
+         "a log",
+         folder);
   }
   std::vector<FoundRun> found;
   search(files, folder, ".", 0, found, unreadable);

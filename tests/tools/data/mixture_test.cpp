@@ -106,7 +106,7 @@ TEST_F(Mixtures, RefusesWhatDoesNotFit) {
   EXPECT_THAT(ferry("data mix --folders " + path("a") + " --weights=-1" + to).err,
               HasSubstr("no positive number"));
   EXPECT_THAT(ferry("data mix --folders " + path("none") + " --weights 1" + to).err,
-              HasSubstr("is no folder"));
+              HasSubstr("is not a folder"));
   EXPECT_THAT(
       ferry("data mix --folders " + path("a") + " --weights 1 --overwrite --output " + path("b"))
           .err,

@@ -241,7 +241,7 @@ TEST_F(Tokenize, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refused(path("none"), 3), HasSubstr("does not exist"));
   EXPECT_THAT(refused("'" + path("*.none") + "'", 3), HasSubstr("no file fits"));
   EXPECT_THAT(refused(path(""), 2), HasSubstr("is a folder"));
-  EXPECT_THAT(refused("-", 2, "--resume"), HasSubstr("standard input is no regular file"));
+  EXPECT_THAT(refused("-", 2, "--resume"), HasSubstr("standard input is not a regular file"));
   EXPECT_THAT(refused(in("", "a.txt"), 2, "--json-keys a b"), HasSubstr("several keys"));
   EXPECT_THAT(refused(input, 2, "--json-keys a/b"), HasSubstr("file's name"));
   EXPECT_EQ(ferry(bytes(input, "--tokenizer-type none")).code, 2);

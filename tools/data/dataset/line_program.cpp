@@ -179,7 +179,7 @@ void LineProgram::fail_ended(std::string_view what) {
   ::close(to_);
   ::close(from_);
   process_ = -1;
-  fail(ErrorKind::io, "{} {} instead of answering {}; what it says of it stands above", who_,
+  fail(ErrorKind::io, "{} {} instead of answering {}; its own output is above", who_,
        ending_of(status), what);
 }
 

@@ -36,7 +36,7 @@ void add_files(const fs::path& folder, const fs::path& relative, FolderLinks lin
 std::vector<std::string> files_below(const std::string& folder, FolderLinks links) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
-    fail(ErrorKind::not_found, "{} is no folder", folder);
+    fail(ErrorKind::not_found, "{} is not a folder", folder);
   }
   std::vector<std::string> files;
   std::vector<fs::path> above;

@@ -106,7 +106,7 @@ ParquetRowGroup read_group(ThriftReader& in, size_t& chunks) {
       ParquetChunk chunk;
       in.structure([&](const ThriftField& inner) {
         if (inner.id == 1) {
-          fail(ErrorKind::unsupported, "its columns lie in other files ({})",
+          fail(ErrorKind::unsupported, "its columns are in other files ({})",
                printable(shortened(std::string(in.text(inner)), 80)));
         }
         if (inner.id != 3 || inner.type != ThriftType::structure) return false;

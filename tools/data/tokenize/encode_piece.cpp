@@ -122,7 +122,7 @@ void PieceEncoder::encode_line(const TextPiece& piece, std::string_view line, in
     const bool shown = !options_.skip_bad || counts.first_bad.size() < kBadLinesShown;
     const std::string place = shown ? place_of(piece, line.data(), line_of_piece) : "";
     if (!options_.skip_bad) {
-      fail(ErrorKind::corrupt, "{}: {}; mend it, or give --skip-bad to leave such {} out", place,
+      fail(ErrorKind::corrupt, "{}: {}; correct it, or give --skip-bad to leave such {} out", place,
            problem, piece.is_document ? "files" : "lines");
     }
     if (shown) counts.first_bad.push_back({place, problem});

@@ -207,7 +207,7 @@ class JsonFields::Reader {
       if (escaped && keep) unescaped_.append(line_, plain, at_ - plain);
       if (at_ == line_.size()) fail_here("a string does not end");
       if (line_[at_] == '"') break;
-      if (line_[at_] != '\\') fail_here("a control character stands unescaped in a string");
+      if (line_[at_] != '\\') fail_here("a control character in a string is not escaped");
       if (!escaped && keep) unescaped_.append(line_, begin, at_ - begin);
       escaped = true;
       read_escape(string, keep);
@@ -266,7 +266,7 @@ class JsonFields::Reader {
         ++at_;
         open.push_back(c);
         if (std::ssize(open) > kDeepestJson) {
-          fail_here(fmt::format("more than {} objects and lists lie in each other", kDeepestJson));
+          fail_here(fmt::format("objects and lists are nested more than {} deep", kDeepestJson));
         }
         if (!close(open)) {
           if (c == '{') skip_name();

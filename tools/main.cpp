@@ -239,8 +239,7 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
   }
   std::vector<std::string> rest = take_words_after_mark(argc, argv);
   CLI::App program(
-      "Converts, reshards and checks checkpoints of language models, prepares data and trains.",
-      "ferry");
+      "Convert, reshard and check checkpoints of language models, prepare data and train", "ferry");
   program.set_version_flag("-V,--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
   program.formatter(std::make_shared<Usage>());
@@ -256,22 +255,22 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
   add_inspect(commands);
   add_convert(commands, processes);
   add_reshard(commands, processes);
-  add_prune(commands);
-  add_report(commands);
-  add_launch(commands);
   int exit_code = kExitOk;
-  add_runs(commands, exit_code);
+  add_verify(commands, exit_code);
+  add_prune(commands);
+  add_seal(commands);
+  add_diff(commands, exit_code);
+  add_report(commands);
   add_estimate(commands, std::move(rest));
-  add_data(commands, exit_code);
   program.add_subcommand("train",
                          describe_train().help);  // to be listed: run_train() reads its line
+  add_launch(commands);
+  add_runs(commands, exit_code);
+  add_data(commands, exit_code);
   for (CLI::App* command : commands_of_one_process(program)) {
     const std::string name = command->get_parent()->get_name() + " " + command->get_name();
     command->parse_complete_callback([name] { require_one_process(name); });
   }
-  add_verify(commands, exit_code);
-  add_seal(commands);
-  add_diff(commands, exit_code);
   const HelpTexts texts = help_texts(program);
   add_help(commands, texts);
   try {

@@ -285,8 +285,8 @@ TEST_F(Program, ReshardCopiesWhatIsNoRunAsPlainDcp) {
   EXPECT_TRUE(fs::exists(path("out/__1_0.distcp")));
   EXPECT_EQ(ferry("diff " FERRY_FIXTURES "/dcp/fsdp " + path("out")).code, 0);
   EXPECT_EQ(ferry("verify " + path("out")).code, 0);
-  EXPECT_THAT(ferry(command + " --overwrite --tp 2").err, HasSubstr("--dp alone does"));
-  EXPECT_THAT(ferry(command + " --overwrite --optimizer none").err, HasSubstr("--optimizer means"));
+  EXPECT_THAT(ferry(command + " --overwrite --tp 2").err, HasSubstr("only --dp applies"));
+  EXPECT_THAT(ferry(command + " --overwrite --optimizer none").err, HasSubstr("without --optimizer;"));
 }
 
 // A file of `bytes` zero bytes as one tensor, sparse on disk.

@@ -183,11 +183,11 @@ void add_show_data(Command& data) {
   command.add_option("--seq-length", flags->sequence_length, "With --samples: tokens per sample")
       .type_name("N")
       .check(whole_number(1, kMostSequenceLength));
-  command.add_option("--seed", flags->seed, "With --samples: the run's")
+  command.add_option("--seed", flags->seed, "With --samples: the run's seed")
       .type_name("N")
       .default_text("1234")
       .check(whole_number(0, UINT32_MAX));
-  command.add_option("--split", flags->split, "With --samples: the run's")
+  command.add_option("--split", flags->split, "With --samples: the run's split")
       .type_name("SHARES")
       .default_text("all for training");
   command

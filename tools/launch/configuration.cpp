@@ -313,8 +313,9 @@ std::string configuration_help() {
     text += fmt::format("  {:<27} {}{}\n", key.name, key.meaning,
                         key.choices.empty() || is_number ? "" : fmt::format(" ({})", key.choices));
   }
-  return text + fmt::format("  {:<27} {}\n", "arguments",
-                            "Megatron-LM's: save-interval: 100; true alone for a flag, null: not");
+  return text + fmt::format(
+                    "  {:<27} {}\n", "arguments",
+                    "Megatron-LM's arguments: save-interval: 100; true for a flag, null to remove");
 }
 
 }  // namespace ferry::tool

@@ -239,7 +239,7 @@ void add_launch(Command& program) {
            "Manifest file to write (default: standard output)", launch_kubernetes);
   const auto name = std::make_shared<std::string>();
   Command presets = launch.add_command("presets", "List presets, or print one");
-  presets.add_option("NAME", *name, "Keys of the preset to override").type_name("");
+  presets.add_option("NAME", *name, "Preset to print").type_name("");
   presets.action([name] { print_presets(*name); });
   presets.footer("Examples:\n  ferry launch presets one-machine > run.yaml\n");
   launch.footer(kLaunchExamples);

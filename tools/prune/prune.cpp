@@ -26,11 +26,11 @@ constexpr const char* kPruneExamples = R"(Examples:
   ferry prune runs/llama --keep-last 1 --unfinished          and what interrupted saves left
   ferry prune runs/llama --keep-last 1 --verify              the last good one: all its bytes are right
 
-An iteration counts as good when it opens, all its files are there and as long as they should be
-(by ferry.manifest.json, too, where there is one), and the optimizer state that was saved with it is
-there and can be read. Never removed: the last good iteration, the one that the tracker names, the
-release, what ferry writes or reads on any host that shows locks, and what any program of this host
-has a file of open. What other programs of other hosts or containers read or write cannot be seen.
+An iteration is good if it opens, all its files exist and have the right length (also by
+ferry.manifest.json, if there is one), and the optimizer state that was saved with it can be read.
+Never removed: the last good iteration, the one that the tracker names, the release, what ferry is
+reading or writing on any host whose locks are visible, and what any program on this host has open.
+Use by other programs on other hosts or in containers cannot be seen.
 )";
 
 void run(const PruneFlags& flags) {

@@ -69,7 +69,7 @@ TEST_F(LaunchConfigurations, ValuesOfAnotherKindAreRefused) {
   EXPECT_THAT(refusal("ranks:\n  nodes: many\n"),
               HasSubstr("ranks.nodes: must be a whole number from 1"));
   EXPECT_THAT(refusal("ranks:\n  nodes: 0\n"), HasSubstr("from 1 to 65536"));
-  EXPECT_THAT(refusal("chain:\n  requeue: 3\n"), HasSubstr("chain.requeue: true or false"));
+  EXPECT_THAT(refusal("chain:\n  requeue: 3\n"), HasSubstr("chain.requeue: must be true or false"));
   EXPECT_THAT(refusal("chain:\n  exit_signal: SIGKILL\n"), HasSubstr("'SIGKILL' is none of"));
   EXPECT_THAT(refusal("ranks: 3\n"), HasSubstr("ranks is a section of keys"));
   EXPECT_THAT(refusal("environment: [A]\n"), HasSubstr("names with values"));

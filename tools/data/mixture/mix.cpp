@@ -225,7 +225,7 @@ void mix_data(const MixFlags& flags) {
 void add_mix_data(Command& data) {
   auto flags = std::make_shared<MixFlags>();
   Command command =
-      data.add_command("mix", "Make a mixture of token files by weight, as links, none twice");
+      data.add_command("mix", "Mix token files of folders by weight, as links, each at most once");
   command.add_option("--folders", flags->folders, "Folders of token files, at any depth")
       .required()
       .type_name("DIR");

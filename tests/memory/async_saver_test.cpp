@@ -100,9 +100,9 @@ class PatientStager final : public Stager {
  public:
   StagingMemory allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
   void copy(std::span<const StagingCopy>, const std::shared_ptr<void>&) override { FAIL(); }
-  void copy_beside(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
-                   const std::function<std::shared_ptr<void>()>& due,
-                   const std::function<void()>& release) override {
+  void copy_overlapped(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
+                       const std::function<std::shared_ptr<void>()>& due,
+                       const std::function<void()>& release) override {
     while (!due()) std::this_thread::yield();
     moment_due = *std::static_pointer_cast<int>(due());
     inner_->copy(copies, moment);
@@ -127,7 +127,7 @@ TEST_F(Async, AStagerLearnsWhenTheMemoryIsToChangeAndGoesOnAfterIt) {
   AsyncSaver::Ticket ticket = saver.save(snapshot_of(changing, 1));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(ticket.is_ready());
-  ticket.tell_due(std::make_shared<int>(17));
+  ticket.set_due(std::make_shared<int>(17));
   ticket.wait();
   EXPECT_EQ(stager->moment_due, 17);
   EXPECT_GT(saver.status().staging_bytes, 0u);

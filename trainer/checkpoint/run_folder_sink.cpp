@@ -287,7 +287,7 @@ void RunFolderSink::finish_quietly(Folder& folder) {
 void RunFolderSink::wait_for_copy() {
   for (Folder* const each : {persistent_.get(), other_.get()}) {
     if (each == nullptr) continue;
-    if (stager_ && !each->ticket.is_ready()) each->ticket.tell_due(stager_->now());
+    if (stager_ && !each->ticket.is_ready()) each->ticket.set_due(stager_->now());
     complete_saves_on_error([&] { each->ticket.wait(); });
   }
 }

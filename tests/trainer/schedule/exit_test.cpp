@@ -67,7 +67,7 @@ TEST(ExitDecision, LeavesAtIterationsWithoutSavingTwice) {
   }
 }
 
-TEST(ExitDecision, HeedsTriggersInIterationsThatAreLogged) {
+TEST(ExitDecision, ObeysTriggersInIterationsThatAreLogged) {
   TrainArguments a = saving();
   a.trigger_path = "triggers";
   a.log_interval = 2;

@@ -26,8 +26,8 @@
 #include "ops/output/paths.h"
 #include "ops/output/tokenizer_folder.h"
 #include "ops/output/write_output.h"
+#include "ops/reshard/check_options.h"
 #include "ops/reshard/edit_state.h"
-#include "ops/reshard/matrices.h"
 
 namespace ferry {
 namespace {
@@ -59,20 +59,6 @@ std::string_view word(ShardedOptimizer form) {
       return "dp_reshardable";
     case ShardedOptimizer::plain:
       return "plain";
-  }
-  return "";
-}
-
-std::string_view word(ReshardFormat format) {
-  switch (format) {
-    case ReshardFormat::torch_dist:
-      return name(Format::torch_dist);
-    case ReshardFormat::torch:
-      return name(Format::megatron_torch);
-    case ReshardFormat::fsdp_dtensor:
-      return name(Format::fsdp_dtensor);
-    case ReshardFormat::dcp:
-      return name(Format::dcp);
   }
   return "";
 }
@@ -294,65 +280,6 @@ ReshardReport describe(const Checkpoint& checkpoint, const Output& output, const
   report.tensors = static_cast<int64_t>(plan.target.entries.size());
   report.parameters = target.parameters;
   return report;
-}
-
-void check_options(const ReshardOptions& options) {
-  const auto refuse = [&](const OptionName& refused, const std::string& why) {
-    fail(ErrorKind::invalid, "{} cannot be used with {}{}", refused, option("to", word(options.to)),
-         why);
-  };
-  const auto refuse_optimizer = [&](const std::string& why) {
-    fail(ErrorKind::invalid, "this {} cannot be used with {}: {}", option("optimizer"),
-         option("to", word(options.to)), why);
-  };
-  const bool per_parameter = options.optimizer == ReshardOptimizer::fully_reshardable;
-  const bool flat = options.optimizer == ReshardOptimizer::dp_reshardable;
-  const bool legacy = options.optimizer == ReshardOptimizer::legacy;
-  if (options.repair_masters && options.optimizer == ReshardOptimizer::none) {
-    fail(ErrorKind::invalid, "{} cannot be used with {}", option("repair_masters"),
-         option("optimizer", "none"));
-  }
-  if (options.masters == MasterForm::remainders &&
-      !(flat && options.to == ReshardFormat::torch_dist)) {
-    fail(ErrorKind::invalid, "{} is for {}: Megatron-LM loads them from nothing else",
-         option("masters", "remainders"), option("optimizer", "dp_reshardable"));
-  }
-  switch (options.to) {
-    case ReshardFormat::torch_dist:
-      if (legacy) {
-        refuse(option("optimizer", "legacy"), fmt::format(": that is {}", option("to", "torch")));
-      }
-      return;
-    case ReshardFormat::torch:
-      if (options.write.zstd_level) {
-        refuse(option("zstd_level"), ": PyTorch reads such files as they are");
-      }
-      if (per_parameter || flat) {
-        refuse_optimizer(fmt::format("distrib_optim.pt is {}", option("optimizer", "legacy")));
-      }
-      break;
-    case ReshardFormat::fsdp_dtensor:
-    case ReshardFormat::dcp:
-      if (flat || legacy) {
-        refuse_optimizer("optimizer state is stored per parameter there");
-      }
-      break;
-  }
-  if (options.write.release != kNewestCore) refuse(option("release"), "");
-}
-
-// Nothing is known of a layout or of an optimizer where Megatron-LM did not write.
-void check_plain(const ReshardOptions& options, const Checkpoint& checkpoint) {
-  ParallelTarget ranks;
-  ranks.data = options.layout.data;
-  const bool has_layout =
-      !(options.layout == ranks) || options.vocabulary_divisor || options.transformer_engine;
-  if (!has_layout && options.optimizer == ReshardOptimizer::as_source) return;
-  fail(ErrorKind::invalid,
-       "{} is no run of Megatron-LM's: it is copied as it is, without {}; of the layout options "
-       "only {} applies, the number of ranks to write files for",
-       checkpoint.path, has_layout ? "a layout or padding" : fmt::format("{}", option("optimizer")),
-       option("data"));
 }
 
 // What of the run goes into the target, in the form that it has there. Takes the tokenizer that

@@ -147,7 +147,7 @@ Checkpoint open_part(Files files, const std::string& folder, bool raw) {
                           fmt::format("{}: the model is in its part {}", folder, parts.model));
   if (!checkpoint.iteration) checkpoint.iteration = iteration_by_name(folder);
   if (parts.optimizer.empty()) {
-    add_optimizer_beside(checkpoint, folder, parts.model);
+    add_optimizer_next_to(checkpoint, folder, parts.model);
   } else {
     add_optimizer_part(checkpoint, join(folder, parts.optimizer));
   }

@@ -232,7 +232,7 @@ void add_file(Checkpoint& model, const std::string& path) {
 
 }  // namespace
 
-void add_optimizer_beside(Checkpoint& model, const std::string& folder, const std::string& part) {
+void add_optimizer_next_to(Checkpoint& model, const std::string& folder, const std::string& part) {
   const FileSystem& files = *model.catalog->file_system;
   const std::string number = number_in(part);
   const std::string parts = join(folder, "optimizer_" + number);

@@ -40,7 +40,7 @@ std::optional<int64_t> iteration_by_name(const std::string& folder);
 /// Adds to `model`, the part `part` of `folder`, the optimizer's state that goes with it, under
 /// names that begin with "optimizer.". Nothing happens where there is none; where it cannot be
 /// read, the reason is in the model's `optimizer_problem`.
-void add_optimizer_beside(Checkpoint& model, const std::string& folder, const std::string& part);
+void add_optimizer_next_to(Checkpoint& model, const std::string& folder, const std::string& part);
 
 /// The same of a folder with a PyTorch DCP, or a file of torch.save, that is known to hold it.
 void add_optimizer_part(Checkpoint& model, const std::string& path);

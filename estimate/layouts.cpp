@@ -27,7 +27,7 @@ struct Candidate {
   int64_t tensor, pipeline, context, expert;
 };
 
-// Recomputation is looked at where it is needed alone: it costs time.
+// Full recomputation is tried only where it is needed: it costs time.
 enum class Recomputation : uint8_t { as_said, full };
 
 std::vector<int64_t> divisors(int64_t number, int64_t most) {
@@ -101,7 +101,7 @@ class StepTime {
     return useful() * again;
   }
 
-  // Of a micro-batch, without what is computed twice.
+  // Operations of a micro-batch, without what is computed twice.
   double useful() const {
     const double operations = floating_point_operations(a_, *a_.micro_batch_size);
     const double uneven = layers() * static_cast<double>(a_.pipeline_model_parallel_size) /
@@ -131,14 +131,15 @@ class StepTime {
            link(a_.world_size);
   }
 
-  // Gradients and parameters; beside the backward pass of the last micro-batches.
-  double data(double beside) const {
+  // Seconds for gradients and parameters, less what overlaps with `backward`, the backward pass of
+  // the last micro-batches.
+  double data(double backward) const {
     if (a_.data_parallel_size == 1) return 0;
     const double bytes = static_cast<double>(most_.state.gradients + most_.state.parameters) *
                          share(a_.data_parallel_size);
     const int64_t together =
         a_.tensor_model_parallel_size * a_.context_parallel_size * a_.data_parallel_size;
-    return std::max(0.0, bytes / link(together) - beside);
+    return std::max(0.0, bytes / link(together) - backward);
   }
 
  private:

@@ -11,7 +11,7 @@ namespace ferry {
 
 inline constexpr double kNodeBytesPerSecond = 300e9;    // of a GPU, to those of its node
 inline constexpr double kNetworkBytesPerSecond = 40e9;  // of a GPU, to other nodes
-/// Of a GPU's memory, what is not the trainer's: driver, libraries, what allocations round up.
+/// GPU memory that the trainer cannot use: driver, libraries, rounding of allocations.
 inline constexpr double kReservedBytes = 1.5e9, kReservedShare = 0.02;
 
 /// options.gpus and options.gpu_memory_bytes are set. Sizes of the arguments' own layout are not

@@ -57,7 +57,7 @@ ParameterCounts count_parameters(const TrainArguments& a, const std::vector<Mode
   return counts;
 }
 
-// Of models that the trainer does not compute, too.
+// Works for models that the trainer cannot compute, too.
 std::vector<ModelTensor> tensors_of(const TrainArguments& a) {
   const LoadedValue args = namespace_of(a);
   return model_tensors(read_arguments(args.value, "the arguments").architecture,
@@ -174,9 +174,9 @@ TrainArguments completed_for(const EstimateSource& source, int64_t ranks,
   if (!a.lr) a.lr = 1;
   if (!a.global_batch_size && ranks > 0 && a.seq_length) {
     const int64_t least = *a.micro_batch_size * ranks;
-    const auto wanted = static_cast<int64_t>(
+    const auto sequences = static_cast<int64_t>(
         kTokensAStep / static_cast<double>(std::max<int64_t>(*a.seq_length, 1)));
-    a.global_batch_size = (std::max<int64_t>(wanted, 1) + least - 1) / least * least;
+    a.global_batch_size = (std::max<int64_t>(sequences, 1) + least - 1) / least * least;
     notes.push_back(fmt::format("--global-batch-size {} is taken: about a million tokens a step",
                                 *a.global_batch_size));
   }

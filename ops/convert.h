@@ -26,7 +26,7 @@ struct ConvertOptions {
   bool from_masters = false;  // the optimizer's fp32 master weights instead of the weights
   std::string fill_from;      // for Hugging Face: the model that gives the tensors that are missing
   bool optimizer = false;     // safetensors, torch_dist, torch: the optimizer's state too
-  /// Of a state dict: where config.json is, which tensors are the model's, and their names.
+  /// For a state dict: the folder of config.json, the model's tensors, and their names.
   std::string config_folder;
   std::vector<std::string> only;
   std::vector<Rename> renames;

@@ -35,8 +35,8 @@ struct ValueDifference {
   void join(const ValueDifference& other);
 };
 
-/// Tensors in the order of A, with those of B alone behind; or the largest difference first,
-/// tensors of another shape and those on one side alone before all; or the largest tensors first.
+/// Tensors in the order of A, then those in B alone; or the largest difference first, after tensors
+/// that differ in shape or are on one side alone; or the largest tensors first.
 enum class DiffOrder { catalog, difference, size };
 
 struct DiffOptions {

@@ -43,7 +43,7 @@ struct FurtherFacts {
   bool by_ferry = false;  // it has ferry's manifest
 };
 
-/// Of the finite values of a tensor, in double.
+/// Statistics of a tensor's finite values, computed in double.
 struct Statistics {
   double min = 0, max = 0, mean = 0;
   double std = 0;  // of the population

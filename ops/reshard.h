@@ -33,7 +33,7 @@ struct ReshardOptions {
   ReshardOptimizer optimizer = ReshardOptimizer::as_source;
   MasterForm masters = MasterForm::as_source;
   bool repair_masters = false;  // puts optimizer state back that Megatron Core stored shifted
-  std::string config_folder;    // of config.json, for a run without arguments; empty: beside it
+  std::string config_folder;    // of config.json, for a run without arguments; empty: the run's
   ParallelTarget layout;
   std::optional<int64_t> vocabulary_divisor;
   std::optional<bool> transformer_engine;  // modules that are to load it; nothing: the source's

@@ -1,7 +1,7 @@
 // Tests of a property over random cases, each of which its number makes again.
 //
 //   FERRY_TEST_CASES=5000   that many cases of each property instead of the usual number
-//   FERRY_TEST_SEED=1017    the number of the first one: what a failing case tells
+//   FERRY_TEST_SEED=1017    the number of the first one: printed by a failing case
 #pragma once
 
 #include <gtest/gtest.h>

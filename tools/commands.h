@@ -22,7 +22,7 @@ void add_report(Command& program);
 void add_launch(Command& program);
 /// Sets `exit_code`, which must outlive the program, when a signal ended what has no other end.
 void add_runs(Command& program, int& exit_code);
-/// `arguments` are Megatron-LM's, which the line has behind --.
+/// `arguments` are Megatron-LM's, given after --.
 void add_estimate(Command& program, std::vector<std::string> arguments);
 /// Sets `exit_code`, which must outlive the program, when damage was found.
 void add_verify(Command& program, int& exit_code);

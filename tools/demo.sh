@@ -37,7 +37,7 @@ show "ferry inspect llama-hf --stats '*layers.0.*'"
 say "A mixture of experts on four ranks, its optimizer in flat buffers that name no parameter."
 show "ferry inspect runs/qwen3-moe --tensors 'optimizer.state.exp_avg.*'"
 show "ferry convert runs/qwen3-moe qwen3-moe-hf --to hf --max-shard-size 100kB"
-say "A checkpoint that was cut short is refused, and nothing is left behind."
+say "A checkpoint that was cut short is refused, and no partial output remains."
 truncate -s 100000 runs/llama/iter_0000005/__0_0.distcp
 show "ferry convert runs/llama broken-hf --to hf || echo \"(exit code \$?)\""
 show "ls"

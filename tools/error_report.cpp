@@ -24,7 +24,7 @@ void print_error(ErrorKind kind, const std::string& message, const std::string& 
   try {
     print(json_text({{"error", std::move(error)}}));
   } catch (const Error&) {
-    // It stands on stderr.
+    // It is on stderr already.
   }
 }
 
@@ -39,7 +39,7 @@ std::atomic<int> last_words{STDERR_FILENO};
     if (::write(last_words, kText.data(), kText.size()) < 0) std::abort();
     std::_Exit(exit_code(ErrorKind::exhausted));
   } catch (...) {
-    // A bug: what it is, a debugger tells.
+    // A bug: abort, so that a debugger or core file shows it.
   }
   std::abort();
 }
@@ -81,7 +81,7 @@ int Reporter::report_current_exception() const noexcept {
   }
 }
 
-void tell_of_what_terminates() noexcept { std::set_terminate(on_terminate); }
+void install_terminate_handler() noexcept { std::set_terminate(on_terminate); }
 
 void set_last_words(int descriptor) noexcept { last_words = descriptor; }
 

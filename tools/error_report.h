@@ -1,5 +1,4 @@
-// Errors as the program tells them: people read them on stderr and, where JSON is asked for,
-// scripts on stdout.
+// Reports errors: to people on stderr and, with --json, also to scripts on stdout.
 #pragma once
 
 #include <string>
@@ -12,12 +11,11 @@ class Reporter {
  public:
   explicit Reporter(bool json) : json_(json) {}
 
-  /// Returns the exit code of such an error. `what_to_do` may be empty.
+  /// Returns the exit code for `kind`. `what_to_do` is printed as a hint unless it is empty.
   int report(ErrorKind kind, const std::string& message, const std::string& what_to_do) const;
-  /// With the kind's own hint.
+  /// Uses the kind's default hint.
   int report(ErrorKind kind, const std::string& message) const;
-  /// In a handler: of the exception that is being handled, also where there is no memory to tell
-  /// it.
+  /// Reports the exception being handled, even when memory is exhausted. Call it in a handler.
   int report_current_exception() const noexcept;
 
  private:
@@ -26,11 +24,11 @@ class Reporter {
   bool json_;
 };
 
-/// Lets the program end with the exit code of `exhausted` where a destructor finds no memory
-/// (nlohmann::json's wants some): it can throw nothing.
-void tell_of_what_terminates() noexcept;
+/// Installs a terminate handler that exits with the code of `exhausted` when a destructor, which
+/// cannot throw, runs out of memory (nlohmann::json's allocates).
+void install_terminate_handler() noexcept;
 
-/// Where that is told: standard error until then.
+/// Where the terminate handler prints its message; standard error by default.
 void set_last_words(int descriptor) noexcept;
 
 }  // namespace ferry::tool

@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kPatience{600};  // until ranks have met
 
 }  // namespace
 
-// Of any rank, also of one that is silent otherwise.
+// Every rank prints this, even one that is silenced.
 SayWait LaunchedProcesses::say_wait() const {
   return [this](const std::string& line) {
     print_past_silence(silenced_, fmt::format("ferry: {}\n", printable(line)));
@@ -67,7 +67,7 @@ void LaunchedProcesses::end(int exit_code, const Reporter& reporter) {
   });
 }
 
-// Where rank 0 has gone, each rank tells what it knows.
+// Where rank 0 has gone, each rank reports what it knows.
 void LaunchedProcesses::end_mesh(const Reporter& reporter) {
   group_.reset();
   mesh_->conclude(std::chrono::seconds(5));

@@ -1,4 +1,4 @@
-// The processes of one launch of the program, as its commands and its end see them.
+// The processes of one launch of the program.
 #pragma once
 
 #include <atomic>
@@ -12,15 +12,14 @@
 
 namespace ferry::tool {
 
-/// They are joined once, by the command that wants them. Rank 0 alone tells of errors.
+/// Joined once, by a command that runs on several processes. Only rank 0 reports errors.
 class LaunchedProcesses {
  public:
   enum class Output { of_the_first, of_all };
 
-  /// Those that a launcher of MPI started, else this one alone.
+  /// The processes that an MPI launcher started, else this one alone.
   std::shared_ptr<Group> join(Output output);
-  /// The same of processes that were told where rank 0 listens (MASTER_ADDR); others as join() has
-  /// them.
+  /// The same for processes that know rank 0's address (MASTER_ADDR); others as join().
   std::shared_ptr<Group> join_by_address(Output output);
   /// Between the processes of `group`, which one of these returned.
   std::shared_ptr<Links> links(const std::shared_ptr<Group>& group) const;
@@ -29,7 +28,7 @@ class LaunchedProcesses {
   void wait_for_all();
   /// For a handler of exceptions that this rank alone may have met.
   void abort() noexcept;
-  /// Last of all: whoever has an error that rank 0 could not tell tells it by `reporter`.
+  /// Call last: a process with an error that rank 0 could not report does so with `reporter`.
   void end(int exit_code, const Reporter& reporter);
 
  private:
@@ -41,7 +40,7 @@ class LaunchedProcesses {
   std::atomic<int> silenced_ = -1;  // what restore_standard_error() wants
 };
 
-/// The launcher that speaks of so many processes.
+/// The launcher whose environment variables announce so many processes.
 std::string launcher_of(int processes);
 
 }  // namespace ferry::tool

@@ -86,7 +86,7 @@ bool has_option(const CLI::App& command, const std::string& word) {
 }
 
 // Words that the parser could not place: an option that the command does not have, else a name too
-// many. What else is missing may be meant by them. Behind -- every word is a name: the parser
+// many. What else is missing may be meant by them. After -- every word is a name: the parser
 // leaves the mark out where the command has all its names by then.
 std::string problem_of_rest(const CLI::App& program, const GivenCommand& given, bool has_mark) {
   const std::vector<std::string> rest = program.remaining(true);
@@ -201,7 +201,7 @@ std::vector<CLI::App*> commands_of_one_process(CLI::App& program) {
 int run_train(LaunchedProcesses& launch, const std::vector<std::string>& words,
               const Reporter& reporter) {
   try {
-    // The last rank tells of iterations, as Megatron-LM's does.
+    // The last rank logs iterations, as Megatron-LM's does.
     const auto processes = [&launch] {
       return launch.join_by_address(LaunchedProcesses::Output::of_all);
     };
@@ -220,8 +220,8 @@ int run_train(LaunchedProcesses& launch, const std::vector<std::string>& words,
   }
 }
 
-// Of a command that takes arguments of another parser behind --: they are none of this one's.
-std::vector<std::string> take_words_behind_mark(int& argc, char** argv) {
+// The words after -- of a command that passes them to another parser.
+std::vector<std::string> take_words_after_mark(int& argc, char** argv) {
   if (argc < 2 || std::string_view(argv[1]) != "estimate") return {};
   char** const mark = std::find(argv, argv + argc, std::string_view("--"));
   if (mark == argv + argc) return {};
@@ -237,10 +237,9 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
   if (argc > 1 && std::string_view(argv[1]) == "train") {
     return run_train(launch, std::vector<std::string>(argv + 2, argv + argc), reporter);
   }
-  std::vector<std::string> behind = take_words_behind_mark(argc, argv);
+  std::vector<std::string> rest = take_words_after_mark(argc, argv);
   CLI::App program(
-      "Converts, reshards and checks checkpoints of language models, prepares data and trains.",
-      "ferry");
+      "Convert, reshard and check checkpoints of language models, prepare data and train", "ferry");
   program.set_version_flag("-V,--version", "ferry " FERRY_VERSION);
   program.require_subcommand(1);
   program.formatter(std::make_shared<Usage>());
@@ -256,22 +255,22 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
   add_inspect(commands);
   add_convert(commands, processes);
   add_reshard(commands, processes);
-  add_prune(commands);
-  add_report(commands);
-  add_launch(commands);
   int exit_code = kExitOk;
-  add_runs(commands, exit_code);
-  add_estimate(commands, std::move(behind));
-  add_data(commands, exit_code);
+  add_verify(commands, exit_code);
+  add_prune(commands);
+  add_seal(commands);
+  add_diff(commands, exit_code);
+  add_report(commands);
+  add_estimate(commands, std::move(rest));
   program.add_subcommand("train",
                          describe_train().help);  // to be listed: run_train() reads its line
+  add_launch(commands);
+  add_runs(commands, exit_code);
+  add_data(commands, exit_code);
   for (CLI::App* command : commands_of_one_process(program)) {
     const std::string name = command->get_parent()->get_name() + " " + command->get_name();
     command->parse_complete_callback([name] { require_one_process(name); });
   }
-  add_verify(commands, exit_code);
-  add_seal(commands);
-  add_diff(commands, exit_code);
   const HelpTexts texts = help_texts(program);
   add_help(commands, texts);
   try {
@@ -301,7 +300,7 @@ int main(int argc, char** argv) {
     start_with_short_spins(argv);
     let_streams_overlap();
   }
-  tell_of_what_terminates();
+  install_terminate_handler();
   hold_standard_streams();
   open_all_files_that_are_allowed();
   take_limits_of_files_for_errors();

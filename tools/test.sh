@@ -93,11 +93,11 @@ all) under_sanitizers ;;
     )
     ;;
 esac
-# Launches wait for Slurm most of the time, and run beside what follows.
+# Launches wait for Slurm most of the time, and run in the background of what follows.
 launches=
 trap '[ -z "$launches" ] || kill "$launches" 2>/dev/null' EXIT
 if [ "${FERRY_TEST_LAUNCH:-${CI:+1}}" = 1 ]; then
-    # What is missing then is told there.
+    # The tests report what is missing then.
     # shellcheck disable=SC2086 # a list of words
     (install_missing $launch_packages) || echo "not all packages of Slurm can be installed here"
     tests/launch/run.sh build/check/bin/ferry >build/launches.log 2>&1 &

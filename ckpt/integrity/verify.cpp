@@ -51,7 +51,7 @@ class Verification {
       if (report_.problems.size() == before) throw Error(*refusal_);
       add_problem({}, refusal_->what());
     }
-    tell_what_is_not_covered();
+    report_uncovered();
     if (report_.problems.empty()) check_masters();
     mark.check();
     return std::move(report_);
@@ -337,7 +337,7 @@ class Verification {
     }
   }
 
-  void tell_what_is_not_covered() {
+  void report_uncovered() {
     if (report_.covered_bytes >= report_.bytes) return;
     report_.notes.push_back(
         fmt::format("{} of {} bytes are under no checksum{}: whether they changed is unknown",

@@ -127,7 +127,7 @@ class Collector {
     if (!checkpoint_.optimizer_problem.empty()) {
       state_.warnings.push_back(checkpoint_.optimizer_problem);
     }
-    tell_left_out();
+    report_left_out();
     return std::move(state_);
   }
 
@@ -189,7 +189,7 @@ class Collector {
         {name.offsets[0], name.offsets[1], name.shape[0], name.shape[1], std::move(value)});
   }
 
-  void tell_left_out() {
+  void report_left_out() {
     if (left_out_.empty()) return;
     state_.warnings.push_back("left out of the common state, as Megatron-LM does not know it: " +
                               left_out_);

@@ -22,7 +22,7 @@ bool AsyncSaver::Ticket::is_ready() const {
   return state_->is_ready;
 }
 
-void AsyncSaver::Ticket::tell_due(std::shared_ptr<void> moment) {
+void AsyncSaver::Ticket::set_due(std::shared_ptr<void> moment) {
   if (!state_) return;
   const std::lock_guard lock(state_->mutex);
   state_->due_moment = std::move(moment);

@@ -82,7 +82,7 @@ class AsyncSaver {
 
     /// Before wait(): from `moment` (Stager::now()) on the memory is to change, and what is not
     /// copied yet then is in a hurry.
-    void tell_due(std::shared_ptr<void> moment);
+    void set_due(std::shared_ptr<void> moment);
     /// True when wait() would return at once.
     bool is_ready() const;
     /// Returns when the regions have been copied, or will not be. Then throws, once: why this

@@ -91,7 +91,7 @@ class Stager {
   /// The same for memory that the caller's work is to change soon. `due` gives the moment (now())
   /// at which it does, once that is known; `release` is called once when it may: what is not copied
   /// by then may be put elsewhere first, where that is quicker.
-  virtual void copy_beside(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
+  virtual void copy_overlapped(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
                            const std::function<std::shared_ptr<void>()>& due,
                            const std::function<void()>& release) {
     static_cast<void>(due);

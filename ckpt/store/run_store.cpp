@@ -160,11 +160,11 @@ std::string RunStore::move_tracker(std::optional<int64_t> iteration, TrackerMove
 
 std::vector<std::string> RunStore::clean() const {
   std::vector<std::string> notes;
-  clean_beside(path_, {}, notes);
+  clean_around(path_, {}, notes);
   // For a first save, which stages the run folder itself.
   const SplitPath parts = split_path(path_);
   try {
-    clean_beside(parts.parent, parts.name, notes);
+    clean_around(parts.parent, parts.name, notes);
   } catch (const Error&) {
     // A parent that may not be listed.
   }
@@ -172,7 +172,7 @@ std::vector<std::string> RunStore::clean() const {
 }
 
 // Locks each target next to which a dead writer left something: that removes it.
-void RunStore::clean_beside(const std::string& folder, const std::string& target_name,
+void RunStore::clean_around(const std::string& folder, const std::string& target_name,
                             std::vector<std::string>& notes) const {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const int64_t seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();

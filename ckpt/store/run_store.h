@@ -88,7 +88,7 @@ class RunStore {
   std::vector<std::string> clean() const;
 
  private:
-  void clean_beside(const std::string& folder, const std::string& target_name,
+  void clean_around(const std::string& folder, const std::string& target_name,
                     std::vector<std::string>& notes) const;
 
   std::shared_ptr<const FileSystem> file_system_;

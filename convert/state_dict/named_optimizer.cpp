@@ -294,7 +294,7 @@ std::vector<std::string> name_optimizer(Checkpoint& checkpoint) {
 
 std::vector<std::string> add_optimizer_of_folder(Checkpoint& model) {
   if (add_counted_optimizer(model)) return {};
-  add_optimizer_beside(model, model.path, "");
+  add_optimizer_next_to(model, model.path, "");
   return name_optimizer(model);
 }
 

@@ -38,7 +38,7 @@ class Shard {
         weight_(static_cast<size_t>(rows_ * kColumns)),
         counts_(static_cast<size_t>(rows_)) {}
 
-  // What a step makes of the model: anyone can tell each value.
+  // What a step makes of the model: each value can be computed independently.
   void step(int64_t iteration) {
     for (size_t i = 0; i < weight_.size(); ++i) {
       const int64_t element = begin_ * kColumns + static_cast<int64_t>(i);
@@ -101,7 +101,7 @@ bool any_is_stopped(ferry::Group& group) {
   return false;
 }
 
-// `steps_group` is for what ranks tell each other in the loop, `group` for the saver.
+// `steps_group` is for messages between ranks in the loop, `group` for the saver.
 void train(const std::string& run, int64_t steps, ferry::Group& steps_group,
            const std::shared_ptr<ferry::Group>& group) {
   const int rank = group->rank(), ranks = group->size();

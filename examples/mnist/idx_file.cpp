@@ -68,7 +68,7 @@ IdxArray read_idx(const FileSystem& files, const std::string& path, int axes) {
     count = checked_multiply(count, array.shape.back(), found);
   }
   if (static_cast<int64_t>(text.size() - header) != count) {
-    fail(ErrorKind::corrupt, "{} has {} bytes behind its header, which tells of {}", found,
+    fail(ErrorKind::corrupt, "{} has {} bytes after its header, which announces {}", found,
          text.size() - header, count);
   }
   array.elements.assign(text.begin() + static_cast<std::ptrdiff_t>(header), text.end());

@@ -1,4 +1,4 @@
-// IDX files, in which MNIST comes: arrays of bytes behind a header.
+// IDX files, in which MNIST comes: arrays of bytes after a header.
 //
 // Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits" (the page that the
 // files came from): a big-endian magic number, whose lowest byte counts axes and whose second

@@ -33,7 +33,7 @@ int64_t inputs_of(const ModelLayout& layout, const std::string& name) {
   for (const ModelTensor& tensor : layout.tensors()) {
     if (tensor.name == weight) return tensor.shape[1];
   }
-  fail(ErrorKind::internal, "{} has no weight beside it", name);
+  fail(ErrorKind::internal, "{} has no weight next to it", name);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ struct ImageModelOptions {
 /// over pixels, or images, of all micro-batches of all ranks.
 class ImageModel final : public TrainedModel {
  public:
-  /// Of complete arguments. References must outlive it.
+  /// `arguments` are complete. References must outlive it.
   ImageModel(const TrainArguments& arguments, const RankSetup& setup, ImageModelOptions options);
   ~ImageModel() override;
 
@@ -71,7 +71,7 @@ class ImageModel final : public TrainedModel {
   std::optional<Network> network_;
   ImageBatch batch_;
   std::vector<int64_t> numbers_;  // of the batch's samples
-  /// Of each micro-batch: the sum of its losses, and of how many.
+  /// For each micro-batch: the sum of its losses, and their number.
   std::list<std::pair<double, int64_t>> sums_;
 };
 

@@ -29,7 +29,7 @@ constexpr const char* kUsage =
     "  --resume-from CHECKPOINT  goes on from there\n"
     "  --no-resume           begins anew, in a folder of its own, where the run has checkpoints\n"
     "  --must-resume         fails where the run has none\n"
-    "  --save-top-k N        checkpoints that stay by their loss, beside the last (3)\n"
+    "  --save-top-k N        checkpoints that stay by their loss, besides the last (3)\n"
     "  --pictures FOLDER     draws the losses\n"
     "  --out FOLDER          writes predictions and pictures of them\n"
     "Further arguments are those of ferry train: --train-iters 100 --data-parallel-size 2 --bf16\n";

@@ -1,4 +1,4 @@
-// The tutorial's MetricTracker: what was told of each training and validation batch.
+// The tutorial's MetricTracker: metrics of each training and validation batch.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ferry::mnist {
 
-/// Of one rank; all ranks are told the same.
+/// On one rank; all ranks see the same metrics.
 class MetricTracker final : public RunObserver {
  public:
   struct Collection {

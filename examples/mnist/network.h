@@ -68,7 +68,7 @@ class Network {
   /// over images, is on its way to *sum, which kernels.wait() lets one read; loss_count() says what
   /// it is to be divided by.
   kernels::ConstArray forward(const ImageBatch& batch, double* sum);
-  /// Behind forward(): adds the gradient of `scale` times the batch's mean loss.
+  /// After forward(): adds the gradient of `scale` times the batch's mean loss.
   void backward(const ImageBatch& batch, double scale);
   /// Losses of a micro-batch: one a pixel, or one an image.
   int64_t loss_count(int64_t rows) const {
@@ -78,7 +78,7 @@ class Network {
  private:
   struct Layer {
     Linear linear;
-    bool has_relu = false;  // behind it
+    bool has_relu = false;  // after it
     kernels::Array sum, output;
   };
 

@@ -37,8 +37,8 @@ void draw_reconstructions(const std::string& folder, const ImageFile& file,
   write_over(join(folder, "digits.png"), digits_png({images, reconstructions}));
 }
 
-double tell_predictions(const std::string& folder, const ImageFile& file, const Outputs& outputs,
-                        const std::function<void(std::string_view text)>& print) {
+double report_predictions(const std::string& folder, const ImageFile& file, const Outputs& outputs,
+                          const std::function<void(std::string_view text)>& print) {
   Confusion counts(static_cast<size_t>(kDigits),
                    std::vector<int64_t>(static_cast<size_t>(kDigits)));
   std::string table = "image,label,prediction,logits\n";

@@ -1,4 +1,4 @@
-// What is told and drawn of a network's outputs for all images of a file.
+// Prints and draws a network's outputs for all images of a file.
 #pragma once
 
 #include <functional>
@@ -13,13 +13,13 @@ namespace ferry::mnist {
 /// Writes a small file, and the folders above it, in place of a former one.
 void write_over(const std::string& path, const std::string& text);
 
-/// Of an autoencoder: the first image of each digit, and below it what became of it:
+/// For an autoencoder: draws the first image of each digit, and its reconstruction below it, to
 /// `folder`/digits.png.
 void draw_reconstructions(const std::string& folder, const ImageFile& file, const Outputs& outputs);
 
-/// Of a classifier: how many digits it recognises, and, unless `folder` is empty, predictions.csv
-/// and confusion.svg in there. Returns the share that it recognises.
-double tell_predictions(const std::string& folder, const ImageFile& file, const Outputs& outputs,
-                        const std::function<void(std::string_view text)>& print);
+/// For a classifier: prints how many digits it recognises, and, unless `folder` is empty,
+/// predictions.csv and confusion.svg in there. Returns the share that it recognises.
+double report_predictions(const std::string& folder, const ImageFile& file, const Outputs& outputs,
+                          const std::function<void(std::string_view text)>& print);
 
 }  // namespace ferry::mnist

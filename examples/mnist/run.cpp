@@ -21,7 +21,7 @@
 namespace ferry::mnist {
 namespace {
 
-// Layers, heads and the length of a sequence mean nothing to these networks, but are asked for.
+// Layers, heads and the length of a sequence are required, but not used by these networks.
 constexpr const char* kTutorial =
     "--num-layers 1 --num-attention-heads 1 --seq-length 1048 --max-position-embeddings 1048 "
     "--micro-batch-size 128 --global-batch-size 128 --train-iters 500 --eval-interval 25 "
@@ -159,9 +159,9 @@ std::string train_stage(const StageOptions& options, const Print& print) {
     RankParts parts;
     parts.observer = &tracker;
     parts.make_model = [&] { return std::make_unique<ImageModel>(arguments, setup, own); };
-    parts.make_sink = [&](NemoCheckpoints::Tell tell) {
+    parts.make_sink = [&](NemoCheckpoints::Print print_line) {
       return std::make_unique<NemoCheckpoints>(arguments, config, tracker, files, *setup.group,
-                                               checkpoints, std::move(tell));
+                                               checkpoints, std::move(print_line));
     };
     try {
       train(arguments, setup, parts);
@@ -215,7 +215,7 @@ double predict_stage(const PredictOptions& options, const Print& print) {
     if (!options.out.empty()) draw_reconstructions(options.out, file, outputs);
     return loss;
   }
-  return tell_predictions(options.out, file, outputs, print);
+  return report_predictions(options.out, file, outputs, print);
 }
 
 }  // namespace ferry::mnist

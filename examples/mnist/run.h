@@ -1,4 +1,4 @@
-// The tutorial's stages: train a network, and look at what it makes of the test images.
+// The tutorial's stages: train a network, and apply it to the test images.
 #pragma once
 
 #include <functional>
@@ -29,8 +29,8 @@ struct StageOptions {
 
 using Print = std::function<void(std::string_view text)>;
 
-/// Trains, and returns the path of the last checkpoint, as NeMo's callback tells it: with ".ckpt"
-/// behind it. `print` takes whole lines.
+/// Trains, and returns the path of the last checkpoint, as NeMo's callback names it: with ".ckpt"
+/// appended. `print` takes whole lines.
 std::string train_stage(const StageOptions& options, const Print& print);
 
 struct PredictOptions {

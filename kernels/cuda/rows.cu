@@ -114,9 +114,9 @@ __global__ void add_open_rows(int64_t count, int64_t width, int32_t rows, const 
   const int32_t row = keys[end - 1];
   if (row >= rows || keys[end] != row || (begin > 0 && keys[begin - 1] == row)) return;
   int64_t last = int64_t{blockIdx.x} + 1;  // of the parts that start with the row; keys are sorted
-  for (int64_t behind = (count - 1) / kTokensOfPart + 1; behind - last > 1;) {
-    const int64_t middle = (last + behind) / 2;
-    (keys[middle * kTokensOfPart] == row ? last : behind) = middle;
+  for (int64_t after = (count - 1) / kTokensOfPart + 1; after - last > 1;) {
+    const int64_t middle = (last + after) / 2;
+    (keys[middle * kTokensOfPart] == row ? last : after) = middle;
   }
   const int64_t column = blockIdx.y * int64_t{blockDim.x} + threadIdx.x;
   if (column >= width) return;

@@ -28,15 +28,15 @@ Sorted sort_pairs(Device& device, int64_t count, int64_t limit, const Fill& fill
         "sort");
   const auto padded = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
   const size_t each = padded(static_cast<size_t>(count) * sizeof(int32_t));
-  const size_t behind = 4 * each + padded(scratch_bytes);
+  const size_t end = 4 * each + padded(scratch_bytes);
   auto* const memory =
-      static_cast<std::byte*>(device.workspace(behind + static_cast<size_t>(more) * sizeof(float)));
+      static_cast<std::byte*>(device.workspace(end + static_cast<size_t>(more) * sizeof(float)));
   const auto array = [&](size_t i) { return reinterpret_cast<int32_t*>(memory + i * each); };
   fill(array(0), array(1));
   check(cub::DeviceRadixSort::SortPairs(memory + 4 * each, scratch_bytes, array(0), array(2),
                                         array(1), array(3), items, 0, bits, device.stream()),
         "sort");
-  return {array(2), array(3), reinterpret_cast<float*>(memory + behind)};
+  return {array(2), array(3), reinterpret_cast<float*>(memory + end)};
 }
 
 }  // namespace ferry::kernels::cuda

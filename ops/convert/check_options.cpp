@@ -63,16 +63,15 @@ void check_options(const ConvertOptions& options) {
        megatron}};
   for (const Option& each : all) {
     if (each.given && !each.used) {
-      fail(ErrorKind::invalid, "{} means nothing with {}", option(each.name),
+      fail(ErrorKind::invalid, "{} cannot be used with {}", option(each.name),
            option("to", spelling(to)));
     }
   }
   if (model.cut_tokens && !model.vocab_size) {
-    fail(ErrorKind::invalid, "{} means nothing without {}", option("cut_tokens"),
-         option("vocab_size"));
+    fail(ErrorKind::invalid, "{} needs {}", option("cut_tokens"), option("vocab_size"));
   }
   if (!plain && model.dtype && size_bytes(*model.dtype) == 1) {
-    fail(ErrorKind::invalid, "{} means nothing with {}: 8-bit floats need scales{}",
+    fail(ErrorKind::invalid, "{} cannot be used with {}: 8-bit floats need scales{}",
          option("dtype", torch_name(*model.dtype)), option("to", spelling(to)),
          hf ? fmt::format("; {} makes them", option("quantise_fp8", "true"))
             : ", which Megatron-LM's formats have not");

@@ -30,19 +30,19 @@ struct Job {
   ParameterCount count;
 };
 
-// Of a model in transformers' names the vocabulary stays as it is.
+// A model in transformers' names keeps its vocabulary.
 void check_new_form(const Checkpoint& checkpoint, const ExportOptions& options) {
   const std::pair<std::string_view, bool> refused[] = {
       {"vocab_size", options.vocab_size.has_value()}, {"keep_padding", options.keep_padding}};
   for (const auto& [name, given] : refused) {
     if (!given) continue;
     fail(ErrorKind::invalid,
-         "{}: is a model in Hugging Face's names, of which {} means nothing with {}",
+         "{}: is a model in Hugging Face's names, for which {} cannot be used with {}",
          checkpoint.path, option(name), option("to", "hugging_face"));
   }
 }
 
-// What the options say of a state dict mean nothing for other checkpoints.
+// Options that describe a state dict apply to no other checkpoint.
 void check_no_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options,
                          bool made_arguments) {
   if (options.model.as_is && checkpoint.format != Format::hugging_face) {
@@ -87,7 +87,7 @@ void add_arguments(Checkpoint& checkpoint, const std::string& config_folder, Exp
 }
 
 // What becomes of an adapter inside; of what is copied as it is, nothing.
-std::string settle(Checkpoint& checkpoint, const ConvertOptions& options) {
+std::string apply_adapter(Checkpoint& checkpoint, const ConvertOptions& options) {
   if (options.model.as_is) return {};
   const bool unknown =
       checkpoint.format == Format::hugging_face && recognise(checkpoint).family.empty();
@@ -108,8 +108,8 @@ Job plan_hugging_face(Checkpoint& checkpoint, const ConvertOptions& options) {
     return job_of(plan_state_dict(state_dict, model), checkpoint);
   }
   std::vector<std::string> warnings;
-  if (std::string settled = settle(checkpoint, options); !settled.empty()) {
-    warnings.push_back(std::move(settled));
+  if (std::string warning = apply_adapter(checkpoint, options); !warning.empty()) {
+    warnings.push_back(std::move(warning));
   }
   const bool lacking = lacks_arguments(checkpoint);
   if (lacking) add_arguments(checkpoint, options.config_folder, model, warnings);

@@ -39,7 +39,7 @@ PlannedOutput plan(RunState state, const ConvertOptions& options) {
 }
 
 // Megatron-LM takes most of the layout from the checkpoint where it is asked to, this it does not.
-void say_layout(const ParallelLayout& sizes, const ParallelTarget& wanted,
+void say_layout(const ParallelLayout& sizes, const ParallelTarget& target,
                 std::vector<std::string>& flags) {
   if (std::max({sizes.tensor, sizes.pipeline, sizes.expert}) > 1) {
     flags.push_back("--use-mp-args-from-checkpoint-args");
@@ -50,12 +50,12 @@ void say_layout(const ParallelLayout& sizes, const ParallelTarget& wanted,
   if (sizes.expert_tensor != sizes.tensor) {
     say("--expert-tensor-parallel-size", std::optional(sizes.expert_tensor));
   }
-  say("--context-parallel-size", wanted.context);
-  say("--decoder-first-pipeline-num-layers", wanted.first_stage_layers);
-  say("--decoder-last-pipeline-num-layers", wanted.last_stage_layers);
-  say("--pipeline-model-parallel-layout", wanted.stage_letters);
-  if (wanted.embedding_is_a_layer) flags.push_back("--account-for-embedding-in-pipeline-split");
-  if (wanted.loss_is_a_layer) flags.push_back("--account-for-loss-in-pipeline-split");
+  say("--context-parallel-size", target.context);
+  say("--decoder-first-pipeline-num-layers", target.first_stage_layers);
+  say("--decoder-last-pipeline-num-layers", target.last_stage_layers);
+  say("--pipeline-model-parallel-layout", target.stage_letters);
+  if (target.embedding_is_a_layer) flags.push_back("--account-for-embedding-in-pipeline-split");
+  if (target.loss_is_a_layer) flags.push_back("--account-for-loss-in-pipeline-split");
 }
 
 // The command line that loads it, as far as the checkpoint does not say it.
@@ -100,7 +100,7 @@ struct Model {
   std::string config_folder;
   bool top_files_only = false;
   std::vector<std::string> warnings;
-  // Of torchtitan's own names: what the tensors are made of, of `stored`. Else none.
+  // With torchtitan's own names: how the tensors are made from `stored`. Else empty.
   std::vector<Recipe> recipes;
   SharedCatalog stored;
 };
@@ -118,9 +118,9 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
                  const ConvertOptions& options) {
   Checkpoint stored = open_source(file_system, options.source, options);
   if (stored.format == Format::hugging_face) {
-    std::string settled = resolve_adapter(stored, options.base_only, false);
+    std::string warning = resolve_adapter(stored, options.base_only, false);
     std::vector<std::string> warnings = stored.notes;
-    if (!settled.empty()) warnings.push_back(std::move(settled));
+    if (!warning.empty()) warnings.push_back(std::move(warning));
     if (options.optimizer) {
       std::ranges::move(add_optimizer_of_folder(stored), std::back_inserter(warnings));
     }

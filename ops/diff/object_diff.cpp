@@ -32,7 +32,7 @@ std::string written(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// Of a long list or object its size, of other values the text.
+// The size of a long list or object, the text of any other value.
 std::string brief(const json& value) {
   std::string text = written(value);
   if (text.size() <= kMostCharacters || !value.is_structured()) {
@@ -106,7 +106,7 @@ Loaded read(const Catalog& catalog, const Object& object) {
 // Where bytes differ that the text of two values does not show: of tensors and storages.
 class BytesDiff {
  public:
-  // Of values whose text is the same.
+  // Compares values whose text is the same.
   std::vector<std::string> changes(const Value& a, const Value& b) {
     compare(a, b, "", 0);
     return std::move(changes_);

@@ -31,7 +31,7 @@ Names names_of(const Views& views) {
   return names;
 }
 
-// Where a number stands between dots: [begin, end) without the dot behind.
+// A number between dots: [begin, end) without the dots.
 struct Number {
   size_t begin = 0, end = 0;
 };
@@ -166,9 +166,9 @@ void for_each_between(const std::string& name, const Visit& visit) {
 bool drop_modules(Views& views, const Views& other, const std::string& path,
                   std::vector<std::string>& notes) {
   const Names own = names_of(views);
-  std::unordered_map<std::string_view, const Dims*> wanted;
+  std::unordered_map<std::string_view, const Dims*> unmatched;
   for (const TensorView& view : other) {
-    if (!own.contains(view.name)) wanted.emplace(view.name, &view.shape);
+    if (!own.contains(view.name)) unmatched.emplace(view.name, &view.shape);
   }
   const Names others = names_of(other);
   std::map<ModulesBetween, size_t> counts;
@@ -177,13 +177,13 @@ bool drop_modules(Views& views, const Views& other, const std::string& path,
     if (others.contains(view.name)) continue;
     ++alone;
     for_each_between(view.name, [&](const ModulesBetween& modules, const std::string& name) {
-      const auto found = wanted.find(name);
-      if (found != wanted.end() && *found->second == view.shape) ++counts[modules];
+      const auto found = unmatched.find(name);
+      if (found != unmatched.end() && *found->second == view.shape) ++counts[modules];
     });
   }
   const auto best =
       std::ranges::max_element(counts, {}, [](const auto& each) { return each.second; });
-  if (best == counts.end() || 2 * best->second < std::min(alone, wanted.size())) return false;
+  if (best == counts.end() || 2 * best->second < std::min(alone, unmatched.size())) return false;
   const auto as_many = [&](const auto& each) { return each.second == best->second; };
   if (std::ranges::count_if(counts, as_many) > 1) return false;  // which is meant is not known
   const ModulesBetween& modules = best->first;

@@ -38,7 +38,7 @@ std::optional<Dims> common_shape(const TensorView& a, const TensorView& b,
       padding ? fmt::format("are padding of a vocabulary of {}", *vocabulary)
       : vocabulary
           ? fmt::format("are no padding: the vocabulary has {}", *vocabulary)
-          : "would be padding if the vocabulary is so small, but neither side tells its size"));
+          : "would be padding if the vocabulary is so small, but neither side has its size"));
   return padding ? std::optional(common) : std::nullopt;
 }
 

@@ -77,7 +77,7 @@ std::string problem_of(DType dtype) {
     case DType::c128:
       return "complex values have no order";
     case DType::f4x2:
-      return "4-bit values mean nothing without their scales";
+      return "4-bit values have no meaning without their scales";
     default:
       return "";
   }

@@ -8,7 +8,7 @@
 
 namespace ferry {
 
-/// Reads the tensor once, in at most `memory_bytes`; tells `read` how many bytes each step took.
+/// Reads the tensor once, in at most `memory_bytes`; calls `read` with the bytes of each step.
 Statistics statistics(const Catalog& catalog, const Entry& entry, uint64_t memory_bytes,
                       const std::function<void(uint64_t)>& read = {});
 

@@ -55,7 +55,7 @@ void check_outside_iterations(const std::string& target, const std::string& sour
        folder = folder.parent_path()) {
     if (!iteration_of(folder.filename().string())) continue;
     fail(ErrorKind::invalid,
-         "the target {} lies inside the source's iteration {}: choose one outside of it", target,
+         "the target {} is inside the source's iteration {}: choose one outside of it", target,
          folder.string());
   }
 }
@@ -97,7 +97,7 @@ void check_output(const FileSystem& file_system, const Output& output, const std
   }
   if (output.kind == OutputKind::iteration) check_run_folder(file_system, output.path);
   if (output.kind != OutputKind::model_folder && is_same_or_inside(output.path, source)) {
-    fail(ErrorKind::invalid, "the target {} lies inside the source {}: choose one outside of it",
+    fail(ErrorKind::invalid, "the target {} is inside the source {}: choose one outside of it",
          output.path, source);
   }
   if (output.kind == OutputKind::model_folder) check_outside_iterations(output.path, source);

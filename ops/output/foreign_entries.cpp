@@ -32,7 +32,7 @@ constexpr std::string_view kModelFiles[] = {"config.json",
                                             "pytorch_model-*.bin",
                                             "pytorch_model.bin.index.json"};
 
-// Megatron-LM's, and what Megatron Bridge puts beside them.
+// Megatron-LM's files, and what Megatron Bridge adds.
 constexpr std::string_view kCheckpointFiles[] = {".metadata",       "metadata.json",  "common.pt",
                                                  "*.distcp",        "mp_rank_*/*.pt", "tokenizer/*",
                                                  "run_config.yaml", "train_state.pt"};

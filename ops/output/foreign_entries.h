@@ -1,5 +1,5 @@
-// What stands in a folder beside the checkpoint or model there: somebody's own files, which are not
-// to be removed with it.
+// Files in a folder that do not belong to the checkpoint or model there, and must not be removed
+// with it.
 #pragma once
 
 #include <string>

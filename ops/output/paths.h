@@ -6,7 +6,7 @@
 
 namespace ferry {
 
-/// `path` from the root on; itself where the working folder cannot be told.
+/// The absolute path; `path` itself where the working folder is unknown.
 std::string absolute(const std::string& path);
 
 /// The path without links, "." and ".." parts, as far as it exists, and without a slash at its end.

@@ -1,4 +1,4 @@
-// Whether what is to be written has room where it is to lie.
+// Checks free space and permissions where a target is to be written.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,8 @@ std::string nearest_folder(const FileSystem& file_system, const std::string& pat
 /// io where nothing may be created in `folder`.
 void check_permission(const FileSystem& file_system, const std::string& folder);
 
-/// What is free for new files in `folder`; nothing where that is not told. exhausted where `bytes`
-/// are surely more: they take that much, and what they replace is removed after them. A warning
-/// where they may be.
+/// Free space for new files in `folder`; nothing where it is unknown. exhausted where `bytes`
+/// surely do not fit (what they replace is removed only after them), a warning where they may not.
 std::optional<uint64_t> check_room(const FileSystem& file_system, const std::string& folder,
                                    uint64_t bytes, std::vector<std::string>& warnings);
 

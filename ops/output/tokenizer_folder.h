@@ -1,4 +1,4 @@
-// The tokenizer that a run keeps: in a folder of its own beside the state of an iteration, as
+// The tokenizer that a run keeps: in its own folder next to the state of an iteration, as
 // Megatron-LM's save_tokenizer_assets writes it.
 //
 // Source: megatron/training/checkpointing.py (save_tokenizer_assets).
@@ -18,7 +18,7 @@ namespace ferry {
 inline constexpr const char* kTokenizerFolder = "tokenizer";  // in an iteration's folder
 
 struct RunTokenizer {
-  std::string folder;             // that the files lie in
+  std::string folder;             // of the files
   std::vector<CopiedFile> files;  // named by their path inside it; none: the run keeps no tokenizer
   std::vector<std::string> warnings;  // files that are left out
 };
@@ -27,8 +27,8 @@ struct RunTokenizer {
 /// the tokenizer files that convert would take (find_tokenizer).
 RunTokenizer tokenizer_of_run(const FileSystem& file_system, const Checkpoint& checkpoint);
 
-/// The arguments with a tokenizer_model that lay in the folder `from` moved to `to`; as they were
-/// where it lies elsewhere.
+/// The arguments, with a tokenizer_model in the folder `from` moved to `to`; unchanged where it is
+/// elsewhere.
 LoadedValue with_tokenizer_in(LoadedValue args, const std::string& from, const std::string& to);
 
 /// Reads the files and plans them into `folder` of the target, before all that makes that a

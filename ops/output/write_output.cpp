@@ -37,9 +37,9 @@ uint64_t bytes_of(const PlannedOutput& planned) {
   return sum;
 }
 
-// Of a dry run: what would else show when the work begins.
-std::optional<uint64_t> look_at_place(const FileSystem& file_system, const Output& output,
-                                      PlannedOutput& planned, bool size_is_known) {
+// In a dry run: checks what would otherwise fail only once the work begins.
+std::optional<uint64_t> check_place(const FileSystem& file_system, const Output& output,
+                                    PlannedOutput& planned, bool size_is_known) {
   const std::string folder = nearest_folder(file_system, split_path(output.folder()).parent);
   check_permission(file_system, folder);
   const uint64_t bytes = size_is_known ? bytes_of(planned) : 0;
@@ -47,7 +47,7 @@ std::optional<uint64_t> look_at_place(const FileSystem& file_system, const Outpu
 }
 
 // Rank 0 stages, all write, rank 0 commits. `begin` returns a StagedFolder or a StagedIteration.
-// Returns what is worth telling, on rank 0.
+// Returns warnings, on rank 0.
 template <typename Begin>
 std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutput& planned,
                                       const WriteOptions& options, const Begin& begin) {
@@ -58,7 +58,7 @@ std::vector<std::string> write_staged(const FileSystem& file_system, PlannedOutp
   decltype(begin()) staged;
   const std::string folder = together(group, [&] {
     if (!leads) return std::string();
-    staged = begin();  // removes what an earlier run left behind
+    staged = begin();  // removes remains of an interrupted run
     if (!options.zstd_level)
       check_room(file_system, split_path(staged->path()).parent, bytes, planned.warnings);
     create_inner_folders(planned, file_system, staged->path());
@@ -152,7 +152,7 @@ WrittenFiles write_output(std::shared_ptr<const FileSystem> file_system, const O
                           PlannedOutput& planned, const WriteOptions& options) {
   if (options.dry_run) {
     if (options.zstd_level) planned.warnings.push_back("sizes are those before compression");
-    const auto free_bytes = look_at_place(*file_system, output, planned, !options.zstd_level);
+    const auto free_bytes = check_place(*file_system, output, planned, !options.zstd_level);
     return {files_of(planned), true, 0, free_bytes};
   }
   const auto start = std::chrono::steady_clock::now();

@@ -28,10 +28,10 @@ struct Output {
   std::string folder() const;  // that will hold the files: "runs/small/iter_0000005"
 };
 
-/// Tells before any work what would else show at the end only. As StagedFolder::check_target();
-/// invalid also when the output would replace `source`, something of another kind (a mistyped name
-/// must not cost a home directory), or files of other origin beside what it may replace; when a
-/// checkpoint would lie inside `source`, or an iteration in what is no run folder.
+/// Checks the target before any work. Throws as StagedFolder::check_target(), and invalid when the
+/// output would replace `source`, something of another kind (a mistyped name must not cost a home
+/// directory), or other files next to what it may replace; when a checkpoint would be inside
+/// `source`, or an iteration in what is no run folder.
 void check_output(const FileSystem& file_system, const Output& output, const std::string& source,
                   bool overwrite);
 
@@ -40,9 +40,8 @@ void check_output(const FileSystem& file_system, const Output& output, const std
 void prepare(PlannedOutput& planned, const IntegrityOptions& integrity);
 
 /// Runs a prepared plan into a staged folder, and commits it once its source is sure to have stayed
-/// as it was. In a dry run: only says what it would write; where the plan is to be
-/// compressed, the sizes are those before. What is worth telling comes to the plan's warnings. On
-/// any error, cancellation included, what is there stays as it was.
+/// as it was. A dry run only reports what it would write, with sizes before compression. Adds to
+/// the plan's warnings. On any error, cancellation included, an existing target stays as it was.
 WrittenFiles write_output(std::shared_ptr<const FileSystem> file_system, const Output& output,
                           PlannedOutput& planned, const WriteOptions& options);
 

@@ -26,14 +26,14 @@
 #include "ops/output/paths.h"
 #include "ops/output/tokenizer_folder.h"
 #include "ops/output/write_output.h"
+#include "ops/reshard/check_options.h"
 #include "ops/reshard/edit_state.h"
-#include "ops/reshard/matrices.h"
 
 namespace ferry {
 namespace {
 
-ShardedOptimizer sharded_form(ReshardOptimizer wanted, const RunState& state) {
-  switch (wanted) {
+ShardedOptimizer sharded_form(ReshardOptimizer requested, const RunState& state) {
+  switch (requested) {
     case ReshardOptimizer::as_source:
       return has_distributed_optimizer(state) || matrix_optimizer(state.args.value).layer_wise
                  ? ShardedOptimizer::fully_reshardable
@@ -59,20 +59,6 @@ std::string_view word(ShardedOptimizer form) {
       return "dp_reshardable";
     case ShardedOptimizer::plain:
       return "plain";
-  }
-  return "";
-}
-
-std::string_view word(ReshardFormat format) {
-  switch (format) {
-    case ReshardFormat::torch_dist:
-      return name(Format::torch_dist);
-    case ReshardFormat::torch:
-      return name(Format::megatron_torch);
-    case ReshardFormat::fsdp_dtensor:
-      return name(Format::fsdp_dtensor);
-    case ReshardFormat::dcp:
-      return name(Format::dcp);
   }
   return "";
 }
@@ -120,14 +106,14 @@ void plan_torch(RunState state, const ReshardOptions& options, Target& target) {
   }
 }
 
-// Brings the masters into the form that they are to have.
-void settle_masters(RunState& state, const ReshardOptions& options, Target& target) {
+// Gives fp32 master weights the requested form.
+void convert_masters(RunState& state, const ReshardOptions& options, Target& target) {
   const bool flat = options.to == ReshardFormat::torch_dist &&
                     options.optimizer == ReshardOptimizer::dp_reshardable;
   const bool stored = has_remainders(*state.source) && has_optimizer(state);
-  const bool wanted = options.masters == MasterForm::remainders ||
-                      (options.masters == MasterForm::as_source && stored && flat);
-  if (wanted) {
+  const bool split = options.masters == MasterForm::remainders ||
+                     (options.masters == MasterForm::as_source && stored && flat);
+  if (split) {
     target.side.remainders = split_masters(state) > 0;
     if (!target.side.remainders && options.masters == MasterForm::remainders) {
       fail(ErrorKind::invalid, "{}: the checkpoint has no bf16 parameter with an fp32 master",
@@ -168,7 +154,7 @@ Target plan_target(RunState state, const ReshardOptions& options, const std::str
   target.side.path = folder;
   target.side.layout = layout_from_args(state.args.value);
   target.parameters = parameters_of(state);
-  settle_masters(state, options, target);
+  convert_masters(state, options, target);
   check_matrices(options, target.side.remainders, state);
   switch (options.to) {
     case ReshardFormat::torch_dist:
@@ -188,8 +174,8 @@ Target plan_target(RunState state, const ReshardOptions& options, const std::str
 }
 
 // Gives a run without arguments those of its config.json; true where it had none.
-bool settle_arguments(Checkpoint& checkpoint, const ReshardOptions& options,
-                      std::vector<std::string>& warnings) {
+bool complete_arguments(Checkpoint& checkpoint, const ReshardOptions& options,
+                        std::vector<std::string>& warnings) {
   const bool lacking = lacks_arguments(checkpoint) && !options.open.raw;
   if (lacking) {
     give_arguments(checkpoint, options.config_folder, warnings);
@@ -217,9 +203,9 @@ Output output_of(const ReshardOptions& options, const Checkpoint& checkpoint) {
   return {OutputKind::iteration, options.target, iteration};
 }
 
-// Optimizer state is left behind on request only.
-void check_optimizer(const Checkpoint& checkpoint, ReshardOptimizer wanted, bool repair) {
-  if (wanted == ReshardOptimizer::none) return;
+// Optimizer state is dropped on request only.
+void check_optimizer(const Checkpoint& checkpoint, ReshardOptimizer requested, bool repair) {
+  if (requested == ReshardOptimizer::none) return;
   if (!checkpoint.optimizer_problem.empty()) {
     fail(ErrorKind::unsupported, "{}: {} {} writes the model without it", checkpoint.path,
          checkpoint.optimizer_problem, option("optimizer", "none"));
@@ -228,14 +214,14 @@ void check_optimizer(const Checkpoint& checkpoint, ReshardOptimizer wanted, bool
     fail(ErrorKind::mismatch, "{}: {} {} writes the model without it", checkpoint.path,
          checkpoint.shifted_state, option("optimizer", "none"));
   }
-  if (wanted != ReshardOptimizer::as_source && checkpoint.optimizer == OptimizerLayout::none) {
+  if (requested != ReshardOptimizer::as_source && checkpoint.optimizer == OptimizerLayout::none) {
     fail(ErrorKind::invalid,
          "{}: holds no optimizer state, which {} asks for; {} writes the model alone",
          checkpoint.path, option("optimizer"), option("optimizer", "none"));
   }
 }
 
-// Puts state back that lies in the wrong places, and says what was not there to be put back.
+// Moves misplaced state back, and warns about what could not be recovered.
 void repair(const Checkpoint& checkpoint, const EngineOptions& engine, RunState& state) {
   const ShiftRepair repair = repair_shifted_state(checkpoint, engine, state);
   if (repair.tensors == 0) {
@@ -259,7 +245,7 @@ void repair(const Checkpoint& checkpoint, const EngineOptions& engine, RunState&
   }
 }
 
-void settle_iteration(const Checkpoint& checkpoint, const Output& output, RunState& state) {
+void set_iteration(const Checkpoint& checkpoint, const Output& output, RunState& state) {
   if (!output.iteration && state.iteration == 0) state.iteration.reset();  // of a release
   const auto by_name = iteration_of(canonical(checkpoint.path).filename().string());
   if (!by_name || !state.iteration || *by_name == *state.iteration) return;
@@ -268,7 +254,7 @@ void settle_iteration(const Checkpoint& checkpoint, const Output& output, RunSta
                   checkpoint.path, *by_name, *state.iteration));
 }
 
-// Of the run, with the argument that names it.
+// The run's tokenizer; points the argument that names it to the new folder.
 RunTokenizer take_tokenizer(const FileSystem& file_system, const Checkpoint& checkpoint,
                             const std::string& folder, RunState& state) {
   RunTokenizer tokenizer = tokenizer_of_run(file_system, checkpoint);
@@ -296,71 +282,12 @@ ReshardReport describe(const Checkpoint& checkpoint, const Output& output, const
   return report;
 }
 
-void check_options(const ReshardOptions& options) {
-  const auto refuse = [&](const OptionName& refused, const std::string& why) {
-    fail(ErrorKind::invalid, "{} means nothing with {}{}", refused, option("to", word(options.to)),
-         why);
-  };
-  const auto refuse_optimizer = [&](const std::string& why) {
-    fail(ErrorKind::invalid, "this {} means nothing with {}: {}", option("optimizer"),
-         option("to", word(options.to)), why);
-  };
-  const bool per_parameter = options.optimizer == ReshardOptimizer::fully_reshardable;
-  const bool flat = options.optimizer == ReshardOptimizer::dp_reshardable;
-  const bool legacy = options.optimizer == ReshardOptimizer::legacy;
-  if (options.repair_masters && options.optimizer == ReshardOptimizer::none) {
-    fail(ErrorKind::invalid, "{} means nothing with {}", option("repair_masters"),
-         option("optimizer", "none"));
-  }
-  if (options.masters == MasterForm::remainders &&
-      !(flat && options.to == ReshardFormat::torch_dist)) {
-    fail(ErrorKind::invalid, "{} is for {}: Megatron-LM loads them from nothing else",
-         option("masters", "remainders"), option("optimizer", "dp_reshardable"));
-  }
-  switch (options.to) {
-    case ReshardFormat::torch_dist:
-      if (legacy) {
-        refuse(option("optimizer", "legacy"), fmt::format(": that is {}", option("to", "torch")));
-      }
-      return;
-    case ReshardFormat::torch:
-      if (options.write.zstd_level) {
-        refuse(option("zstd_level"), ": PyTorch reads such files as they are");
-      }
-      if (per_parameter || flat) {
-        refuse_optimizer(fmt::format("distrib_optim.pt is {}", option("optimizer", "legacy")));
-      }
-      break;
-    case ReshardFormat::fsdp_dtensor:
-    case ReshardFormat::dcp:
-      if (flat || legacy) {
-        refuse_optimizer("optimizer state is stored per parameter there");
-      }
-      break;
-  }
-  if (options.write.release != kNewestCore) refuse(option("release"), "");
-}
-
-// Nothing is known of a layout or of an optimizer where Megatron-LM did not write.
-void check_plain(const ReshardOptions& options, const Checkpoint& checkpoint) {
-  ParallelTarget ranks;
-  ranks.data = options.layout.data;
-  const bool has_layout =
-      !(options.layout == ranks) || options.vocabulary_divisor || options.transformer_engine;
-  if (!has_layout && options.optimizer == ReshardOptimizer::as_source) return;
-  fail(ErrorKind::invalid,
-       "{} is no run of Megatron-LM's: it is copied as it is, and {} means nothing for it; of the "
-       "layout {} alone does, for how many ranks files are written",
-       checkpoint.path, has_layout ? "a layout or padding" : fmt::format("{}", option("optimizer")),
-       option("data"));
-}
-
 // What of the run goes into the target, in the form that it has there. Takes the tokenizer that
 // goes with it.
 RunState state_to_write(const FileSystem& file_system, Checkpoint& checkpoint, const Output& output,
                         const ReshardOptions& options, RunTokenizer& tokenizer) {
   std::vector<std::string> warnings;
-  const bool lacking = settle_arguments(checkpoint, options, warnings);
+  const bool lacking = complete_arguments(checkpoint, options, warnings);
   check_output(file_system, output, checkpoint.path, options.write.overwrite);
   const bool is_run = options.to != ReshardFormat::dcp || holds_run(checkpoint);
   if (!is_run) check_plain(options, checkpoint);
@@ -371,7 +298,7 @@ RunState state_to_write(const FileSystem& file_system, Checkpoint& checkpoint, c
   RunState state = is_run ? state_of(checkpoint) : plain_state_of(checkpoint);
   if (lacking) rename_members(state);
   state.warnings.insert(state.warnings.begin(), warnings.begin(), warnings.end());
-  if (is_run) settle_iteration(checkpoint, output, state);
+  if (is_run) set_iteration(checkpoint, output, state);
   if (options.repair_masters) repair(checkpoint, options.write.engine, state);
   edit_state(state, options);
   if (!is_run) return state;

@@ -83,7 +83,7 @@ TEST(Cast, TheFastWaysAreTheDefinition) {
     expect_as_from_double<uint8_t, uint16_t>(bytes, dtype, DType::bf16);
     expect_as_from_double<uint8_t, uint16_t>(bytes, dtype, DType::f16);
   }
-  // Every sign, exponent and upper mantissa of a float, at and beside each place where it rounds.
+  // Every sign, exponent and upper mantissa of a float, at and next to each place where it rounds.
   std::vector<uint32_t> floats;
   for (uint32_t upper = 0; upper < 1u << 19; ++upper) {
     for (uint32_t lower : {0u, 1u, 0xfffu, 0x1000u, 0x1001u}) floats.push_back(upper << 13 | lower);

@@ -32,7 +32,7 @@ TEST(Threads, SeeThatOneOfThemFailed) {
         if (is_seen(stop)) ++seen;
         fail(ErrorKind::cancelled, "an error that comes of it");
       });
-      ADD_FAILURE() << "no error is told";
+      ADD_FAILURE() << "no error was thrown";
     } catch (const Error& error) {
       EXPECT_EQ(std::string(error.what()), "the first error");
     }
@@ -53,7 +53,7 @@ TEST(Threads, ThatWaitAreWokenOnce) {
   };
   try {
     on_threads(3, work, wake);
-    ADD_FAILURE() << "no error is told";
+    ADD_FAILURE() << "no error was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()), "thread 1");
   }

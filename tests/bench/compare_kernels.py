@@ -1,4 +1,4 @@
-"""Puts PyTorch's speed beside that of bench_kernels, operation by operation, in one run.
+"""Compares PyTorch's speed with that of bench_kernels, operation by operation, in one run.
 
 compare_kernels.py BENCH_KERNELS [THREADS [PART OF A NAME]]   prints milliseconds of both, and how many times as fast ferry's are."""
 import subprocess, sys, time

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast texts become ids, beside the programs that tokenizers come from: on one core and on several.
+"""How fast texts become ids, compared with the programs that tokenizers come from: on one core and on several.
 
     encode_texts.py PRINT_IDS WORK [--gpt2 FOLDER] [--megabytes N] [--rounds N] [--cores 1,2] [--only NAME] [--prepare]    PRINT_IDS: build/*/tests/print_ids
 
@@ -7,7 +7,7 @@ Needs tokenizers, tiktoken and sentencepiece. WORK gets the texts (this machine'
 and the vocabularies, once: GPT-2's own (FOLDER: encoder.json and vocab.bpe), one of 128,000 tokens as Llama 3 has it, which the tokenizers
 package trains on 30 MB of such texts with Llama 3's pattern (files of tiktoken and of tokenizers), and sentencepiece's of 32,000 pieces (unigram, BPE).
 --prepare makes them and stops. Then each program encodes N megabytes of texts with each vocabulary, in turns, the best of several rounds: time is that of
-encoding alone (on a machine with other work the processor's time tells more), memory the peak of the whole process, which holds all texts. Both must give as many ids. Prints a JSON object.
+encoding alone (on a machine with other work the processor's time is steadier), memory the peak of the whole process, which holds all texts. Both must give as many ids. Prints a JSON object.
 """
 import argparse
 import base64

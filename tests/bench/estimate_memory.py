@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How near ferry estimate is to what ferry train takes, for ten layouts on the processor:
     python3 tests/bench/estimate_memory.py build/release/bin/ferry WORK
-WORK is an empty folder. Ranks are threads of one process: its largest resident set stands beside the sum of all ranks' estimates.
+WORK is an empty folder. Ranks are threads of one process: its largest resident set is compared with the sum of all ranks' estimates.
 What the process has without a model (the same run of a tiny one) is taken off. Ends with 1 where a layout is more than 5 % off."""
 import json, os, resource, subprocess, sys
 
@@ -30,9 +30,9 @@ def peak(words):
 
 
 def planned(words):
-    told = json.loads(subprocess.run([ferry, 'estimate', '--json', '--', *words], check=True, capture_output=True).stdout)
-    each = told['ranks']['world'] // told['ranks']['pipeline']
-    return sum(stage['total_bytes'] for stage in told['stages']) * each
+    estimate = json.loads(subprocess.run([ferry, 'estimate', '--json', '--', *words], check=True, capture_output=True).stdout)
+    each = estimate['ranks']['world'] // estimate['ranks']['pipeline']
+    return sum(stage['total_bytes'] for stage in estimate['stages']) * each
 
 
 worst = 0

@@ -1,6 +1,6 @@
 // Speed of the kernels on the processor: the best of several runs of each operation at the shapes
 // of a GPT-2 of 124M parameters and a Llama shape of 100M, in GFLOP/s of products and GB/s of what
-// is read and written elsewhere. compare_kernels.py puts PyTorch beside it.
+// is read and written elsewhere. compare_kernels.py compares PyTorch with it.
 //
 //   bench_kernels THREADS [PART OF A NAME]
 #include "kernels/kernels.h"
@@ -32,7 +32,7 @@ double now(int threads) {
 struct Bench {
   int threads;
   std::unique_ptr<Kernels> kernels;
-  std::string_view wanted;
+  std::string_view filter;
   Type type = Type::f32;
   std::vector<std::shared_ptr<void>> memory;
 
@@ -57,7 +57,7 @@ struct Bench {
   template <typename Operation>
   void report(const std::string& name, double work, const char* unit, const Operation& operation) {
     const auto full = fmt::format("{} {}", name, type == Type::f32 ? "fp32" : "bf16");
-    if (full.find(wanted) == std::string::npos) return;
+    if (full.find(filter) == std::string::npos) return;
     double best = 1e30;
     const auto begin = Clock::now();
     for (int time = 0; time < 5 || Clock::now() - begin < std::chrono::milliseconds(300); ++time) {
@@ -254,7 +254,7 @@ int main(int count, char** arguments) {
   const int threads = count > 1 ? std::atoi(arguments[1]) : 2;
   Bench b{.threads = threads,
           .kernels = cpu_kernels(threads),
-          .wanted = count > 2 ? arguments[2] : "",
+          .filter = count > 2 ? arguments[2] : "",
           .memory = {}};
   for (const Type type : {Type::f32, Type::bf16}) {
     b.type = type;

@@ -8,7 +8,7 @@
 // the engine's plain copy of them, and then the transform; all read warm files, write new ones and
 // flush them. Rates count bytes read and written, a second of the clock; ratios are those of the
 // medians, of the rates and of the bytes for each second of processor time (of the engine only),
-// which tells more where other programs run.
+// which is steadier where other programs run.
 #include <fmt/core.h>
 #include <sys/resource.h>
 
@@ -49,7 +49,7 @@ struct Output {
 struct Case {
   std::string name;
   DType in, out;
-  Dims shape;  // of one source tensor; as many as fill the wanted bytes are taken
+  Dims shape;  // of one source tensor; as many as fill the requested bytes are taken
   std::vector<Output> outputs;
 };
 

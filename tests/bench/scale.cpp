@@ -1,13 +1,13 @@
-// Saves by thousands of ranks, of which one process plays two: a rank among made-up fellows, and
+// Saves by thousands of ranks, of which one process plays two: a rank among made-up peers, and
 // rank 0 with what they would send it.
 //
 //   bench_scale --ranks 16384 --shards 400
 //
-// Each rank holds parts of as many tensors as it has shards: a fellow group of `--together` ranks
+// Each rank holds parts of as many tensors as it has shards: a group of `--together` ranks
 // shares each of them by rows. Prints what a rank's planning takes (layout and checks of its own
 // files, descriptions and all, without writing a byte), and what rank 0 takes to choose writers,
 // and after each save to write .metadata and the manifest, with the peak of memory of both. Times
-// of the processor stand behind those of the clock.
+// of the processor follow those of the clock.
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>

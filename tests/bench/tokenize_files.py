@@ -1,10 +1,10 @@
-"""How long `ferry data tokenize` and `data merge` take, beside Megatron-LM's preprocess_data.py and cp.
+"""How long `ferry data tokenize` and `data merge` take, compared with Megatron-LM's preprocess_data.py and cp.
 
     tokenize_files.py FERRY MEGATRON [MEGABYTES [FOLDER]]    MEGATRON: a Megatron-LM tree (its folders megatron and tools); -: without the peer
 
 Whole processes, from start to files on disk, in turns, the best of three: JSON lines of this machine's documentation and sources (MEGABYTES of them, default 100; the peer's script takes most of the time), GPT-2's vocabulary
 (FERRY_GPT2: a folder of encoder.json and vocab.bpe), one worker and two. Also the largest memory that ferry took, and the merge of ten parts, a gigabyte
-and more together, beside cp of as many bytes, each until they are on disk. FOLDER: where files are put, default that of temporary files. Prints a JSON object."""
+and more together, compared with cp of as many bytes, each until they are on disk. FOLDER: where files are put, default that of temporary files. Prints a JSON object."""
 import glob
 import json
 import os

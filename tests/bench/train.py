@@ -4,7 +4,7 @@
 
 A step is the forward and backward pass of one batch of 4 sequences, clipping of the gradient's norm and AdamW, on the same threads. In
 bf16, PyTorch's parameters and optimizer state are bf16; ferry's have fp32 copies, as Megatron-LM's. Tokens a second are those of the
-median step of the last ten. "peak" is the largest resident set of the process, and behind it for ferry what its plan had said."""
+median step of the last ten. "peak" is the largest resident set of the process, followed for ferry by what its plan had said."""
 import argparse
 import json
 import os
@@ -76,5 +76,5 @@ for shape in a.shapes:
         for who, run in runs.items():
             seconds, peak, plan = run()
             speeds[who] = 4 * int(length) / seconds
-            behind = f' (plan {plan / 2**30:.2f}, {peak / plan:.2f} of it)' if plan else f', ferry {speeds["ferry"] / speeds[who]:.2f}x'
-            print(f'{shape} {kind} {who}: {speeds[who]:.0f} tokens/s, peak {peak / 2**30:.2f} GiB{behind}', flush=True)
+            comparison = f' (plan {plan / 2**30:.2f}, {peak / plan:.2f} of it)' if plan else f', ferry {speeds["ferry"] / speeds[who]:.2f}x'
+            print(f'{shape} {kind} {who}: {speeds[who]:.0f} tokens/s, peak {peak / 2**30:.2f} GiB{comparison}', flush=True)

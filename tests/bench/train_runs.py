@@ -70,8 +70,8 @@ if 'saves' in a.parts:
     run = os.path.join(a.work, 'run')
     shutil.rmtree(run, ignore_errors=True)
     times, _ = train(*sizes(256, 4, 4), '--train-iters', 24, '--save', run, '--save-interval', 6, '--async-save', '--keep-last', 1)
-    behind = [times[i] for i in range(6, 24, 6)]  # numbered from 0: steps that begin right behind a save
+    after = [times[i] for i in range(6, 24, 6)]  # numbered from 0: steps that begin right after a save
     others = [t for i, t in enumerate(times) if i > 2 and i % 6 > 2]
-    print(f'saves: {statistics.median(behind):.0f} ms a step behind a save, {statistics.median(others):.0f} ms others, '
-          f'{statistics.median(behind) / statistics.median(others):.2f}', flush=True)
+    print(f'saves: {statistics.median(after):.0f} ms a step after a save, {statistics.median(others):.0f} ms others, '
+          f'{statistics.median(after) / statistics.median(others):.2f}', flush=True)
     shutil.rmtree(run)

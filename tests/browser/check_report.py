@@ -4,7 +4,7 @@
     check_report.py FERRY LOG... --training [--screenshots DIR]
 
 At widths from a phone's to a large screen's, on light and dark screens: nothing is fetched, nothing is reported on the console, no page
-is wider than its window, all text stands out from what is behind it (WCAG AA: 4.5 to 1), every picture and every region that scrolls has
+is wider than its window, all text stands out from its background (WCAG AA: 4.5 to 1), every picture and every region that scrolls has
 a name. Exit 77 (skipped) where there is no Chromium."""
 import argparse
 import json
@@ -31,7 +31,7 @@ function contrast(a, b) {
   const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p);
   return (x + 0.05) / (y + 0.05);
 }
-function behind(view, element) {
+function background(view, element) {
   if (element.tagName === 'text' && element.previousElementSibling?.tagName === 'rect')
     return parse(view.getComputedStyle(element.previousElementSibling).fill);
   for (let e = element; e; e = e.parentElement) {
@@ -50,7 +50,7 @@ function look(frame, width) {
     ++texts;
     const style = view.getComputedStyle(e);
     const ink = parse(e.namespaceURI.endsWith('svg') ? style.fill : style.color);
-    const ratio = contrast(ink, behind(view, e));
+    const ratio = contrast(ink, background(view, e));
     if (ratio < 4.5 && low++ < 3) found.push(`${width}: contrast ${ratio.toFixed(2)} of "${e.textContent.slice(0, 40)}" (${e.tagName} ${e.className})`);
   }
   for (const e of page.querySelectorAll('svg, .scroll[tabindex], nav'))

@@ -252,8 +252,8 @@ TEST(Adapters, WithoutTheirModelOrTheirTensorsAreSaidToBeSo) {
   EXPECT_EQ(contents_of(read_state_dict(wrappers, options).model.catalog), base_tensors());
 }
 
-// Of Megatron-LM's own checkpoints the optimizer's state goes with its tensor, and what refers to
-// entries by position goes on to.
+// In Megatron-LM's own checkpoints the optimizer's state moves with its tensor, and references to
+// entries by position stay right.
 TEST(Adapters, GoWithTheirOptimizerState) {
   Checkpoint checkpoint;
   checkpoint.format = Format::torch_dist;

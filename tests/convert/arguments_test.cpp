@@ -94,7 +94,7 @@ TEST(Arguments, RopeScaling) {
   EXPECT_EQ(read(plain).architecture.rope_scaling, RopeScaling::none);
 }
 
-// NeMo keeps constants of the scaling that Megatron-LM has fixed, and heeds openai_gelu.
+// NeMo keeps constants of the scaling that Megatron-LM has fixed, and uses openai_gelu.
 TEST(Arguments, NemoSaysMore) {
   const Architecture a = read({{"use_rope_scaling", true},
                                {"low_freq_factor", 2.0},
@@ -170,11 +170,11 @@ TEST(Recognise, TakesTheMostSpecialFamily) {
 }
 
 TEST(Recognise, SaysWhatDoesNotFit) {
-  const auto message = [](const json& changes, std::optional<std::string> wanted) -> std::string {
+  const auto message = [](const json& changes, std::optional<std::string> family) -> std::string {
     try {
-      choose_family(read(changes).architecture, wanted, "ckpt");
+      choose_family(read(changes).architecture, family, "ckpt");
     } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), wanted == "bloom" ? ErrorKind::invalid : ErrorKind::mismatch);
+      EXPECT_EQ(error.kind(), family == "bloom" ? ErrorKind::invalid : ErrorKind::mismatch);
       return error.what();
     }
     return "";

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 json config_of(const std::string& name) { return test::named_model(name)["config"]; }
 
-// What is told of a config; empty when it is taken.
+// Why a config is refused; empty when it is taken.
 std::string refusal(const json& config) {
   try {
     read_config(config, std::nullopt, "FOLDER/config.json");

@@ -50,10 +50,10 @@ std::vector<std::string> names_in_memory(const std::vector<CountedParameter>& li
 }
 
 TEST_P(ParameterOrder, IsThatOfTransformers) {
-  const auto wanted = names_["parameters"].get<std::vector<std::string>>();
+  const auto expected = names_["parameters"].get<std::vector<std::string>>();
   const bool router_first = GetParam() == "mixtral" || GetParam().starts_with("qwen2_moe");
   const auto listed = listed_parameters(stored(), {true, router_first}, "optimizer.pt");
-  EXPECT_EQ(names_in_memory(listed), wanted);
+  EXPECT_EQ(names_in_memory(listed), expected);
   std::vector<std::string> undecayed;
   for (const CountedParameter& parameter : listed) {
     if (!is_decayed_by_name(parameter.name)) undecayed.push_back(parameter.name);
@@ -77,12 +77,12 @@ TEST(ParameterOrder, ExpertsOfOldReleasesAreModules) {
     stored.push_back({fmt::format("model.layers.0.block_sparse_moe.{}.weight", module), {2, 2}});
   }
   std::ranges::reverse(stored);
-  std::vector<std::string> wanted;
+  std::vector<std::string> expected;
   for (const char* module : {"gate", "experts.1.w1", "experts.1.w2", "experts.1.w3",
                              "experts.10.w1", "experts.10.w2", "experts.10.w3"}) {
-    wanted.push_back(fmt::format("model.layers.0.mlp.{}.weight", module));
+    expected.push_back(fmt::format("model.layers.0.mlp.{}.weight", module));
   }
-  EXPECT_EQ(names_in_memory(listed_parameters(stored, {false, true}, "x")), wanted);
+  EXPECT_EQ(names_in_memory(listed_parameters(stored, {false, true}, "x")), expected);
 }
 
 const std::string kTrainer = FERRY_FIXTURES "/foreign/training/trainer/checkpoint-4";

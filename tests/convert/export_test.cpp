@@ -245,7 +245,7 @@ TEST(Export, TokenizerFilesAreFoundAndRead) {
   EXPECT_FALSE(generation.contains("pad_token_id"));
 }
 
-// Of a SentencePiece model, whose own file is not read, tokenizer_config.json has the ids.
+// The file of a SentencePiece model is not read: tokenizer_config.json has the ids.
 TEST(Export, SpecialTokensAreFoundWhereverTheyStand) {
   const auto ids_of = [](const std::map<std::string, std::string>& files,
                          std::vector<std::string>* warnings = nullptr) {

@@ -149,7 +149,7 @@ TEST(Import, QuantisedWeightsBecomeBfloat16) {
   File file("deepseek_v3");
   ImportOptions as_bf16;
   as_bf16.dtype = DType::bf16;
-  // Of every projection: fp8 codes and scales, and beside it what they stand for.
+  // Every projection as fp8 codes and scales, and in another file the values they stand for.
   File plain = file;
   uint8_t next = 0;
   for (auto& [name, tensor] : file.tensors) {
@@ -191,14 +191,13 @@ TEST(Import, QuantisedWeightsBecomeBfloat16) {
   EXPECT_THAT(file.failure(ErrorKind::mismatch, as_bf16), HasSubstr("holds no scales"));
 }
 
-TEST(Import, TokensThatConfigDoesNotTellAreThoseOfTheFilesBesideIt) {
+TEST(Import, TokensMissingInConfigAreThoseOfTheTokenizersFiles) {
   File file("llama");
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) file.config.erase(key);
   Checkpoint checkpoint = file.open();
   const auto args = [&] { return import_model(checkpoint, {}).state.args; };
-  EXPECT_THAT(
-      import_model(checkpoint, {}).state.warnings,
-      testing::Contains(HasSubstr("eos_token_id, bos_token_id, pad_token_id are not set")));
+  EXPECT_THAT(import_model(checkpoint, {}).state.warnings,
+              testing::Contains(HasSubstr("eos_token_id, bos_token_id, pad_token_id are not set")));
   file.files->put("hf/generation_config.json", R"({"eos_token_id": [5, 6], "pad_token_id": -1})");
   EXPECT_EQ(args().value.get("eos_token_id").size(), 2u);
   EXPECT_TRUE(args().value.get("pad_token_id").is_none());

@@ -131,7 +131,7 @@ TEST(OptimizerState, HasGroupsStepsAndAScheduleThatKeepsTheRate) {
   EXPECT_EQ(args.get("use_distributed_optimizer").boolean(), true);
 }
 
-TEST(OptimizerState, OneGroupThatDecaysAllIsTold) {
+TEST(OptimizerState, OneGroupThatDecaysAllIsReported) {
   ImportedRun run;
   import_run("verl/fsdp2", run);
   EXPECT_THAT(run.import.state.warnings, Contains(HasSubstr("decayed all parameters by 0.01")));

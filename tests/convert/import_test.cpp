@@ -66,7 +66,7 @@ TEST(Import, PredictionLayersComeBack) {
 }
 
 // transformers keeps the number of prediction layers, but drops their tensors, when it saves.
-TEST(Import, PredictionLayersThatAreNotThereAreTold) {
+TEST(Import, PredictionLayersThatAreNotThereAreReported) {
   Model model("deepseek_v3");
   const Checkpoint checkpoint = model.hugging_face();
   json config = json::parse(model.files->get("hf/config.json"));
@@ -119,7 +119,7 @@ TEST(Import, PredictionLayersComeBackThroughRuns) {
   expect_back_through_runs(model);
 }
 
-TEST(Import, WhatTheTwoSidesComputeOtherwiseIsTold) {
+TEST(Import, WhatTheTwoSidesComputeOtherwiseIsReported) {
   Model model("deepseek_v2_plain_queries");
   EXPECT_THAT(import_model(model.hugging_face(), {}).state.warnings,
               Contains(HasSubstr("ranks groups of experts by the sum of their 2 best scores")));

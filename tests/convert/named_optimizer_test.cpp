@@ -31,7 +31,7 @@ std::map<std::string, const Entry*> by_name(const Checkpoint& checkpoint) {
   return entries;
 }
 
-TEST(NamedOptimizer, OfAccelerateIsThatOfTheTensorsBesideIt) {
+TEST(NamedOptimizer, OfAccelerateBelongsToTheTensorsNextToIt) {
   Checkpoint checkpoint = open_checkpoint(posix_file_system(), kAccelerate);
   EXPECT_EQ(checkpoint.optimizer, OptimizerLayout::plain);
   EXPECT_THAT(name_optimizer(checkpoint), IsEmpty());
@@ -118,7 +118,7 @@ TEST(NamedOptimizer, OfTwoModelsOrNoneIsRefused) {
   EXPECT_THAT(twice.optimizer_problem, HasSubstr("is there twice, in optim and in optimizer_1"));
 }
 
-TEST(NamedOptimizer, OtherStateIsTold) {
+TEST(NamedOptimizer, OtherStateIsReported) {
   Checkpoint checkpoint = of_names({"app.model._orig_mod.a", "app.model._orig_mod.b",
                                     "app.optim.state.a.exp_avg", "app.optim.state.a.max_exp_avg_sq",
                                     "app.optim.state.b.exp_avg", "app.optim.state.c.exp_avg"});

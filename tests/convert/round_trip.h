@@ -1,5 +1,5 @@
 // Both directions of the conversion in memory: Megatron to Hugging Face files, and from those to a
-// Megatron model whose tensors lie in one file under their own names.
+// Megatron model whose tensors are in one file under their own names.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -57,7 +57,7 @@ ErrorKind kind_of(const std::function<void()>& call, std::string* message = null
   return ErrorKind::internal;
 }
 
-TEST(StateDict, IsTheModelBehindEveryPrefix) {
+TEST(StateDict, IsTheModelAfterEveryPrefix) {
   const std::pair<const char*, const char*> all[] = {
       {"lightning.ckpt", "state_dict.model."}, {"compiled.pt", "module."}, {"dcp", "state.model."}};
   for (const auto& [name, prefix] : all) {

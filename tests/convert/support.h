@@ -155,7 +155,7 @@ inline Tensors renamed(const Tensors& tensors,
   return result;
 }
 
-/// A checkpoint whose tensors lie one after the other in the file "ckpt/iter_0000001/data".
+/// A checkpoint whose tensors follow each other in the file "ckpt/iter_0000001/data".
 inline Checkpoint checkpoint_of(const Tensors& tensors, const nlohmann::json& args,
                                 const std::shared_ptr<MemoryFileSystem>& files) {
   Checkpoint checkpoint;

@@ -131,7 +131,7 @@ TEST(Transforms, GateAndUpMayAlternateInBlocks) {
       transform(Transform::gate_up, {8, 1}, a, "decoder.layers.0.mlp.experts.experts.1.x");
   EXPECT_EQ(parts[0].values, (std::vector<int>{0, 1, 4, 5}));
   EXPECT_EQ(parts[1].values, (std::vector<int>{2, 3, 6, 7}));
-  // Of the experts only: shared ones have a setting of their own.
+  // Only for the experts: shared ones have a setting of their own.
   const auto shared =
       transform(Transform::gate_up, {8, 1}, a, "decoder.layers.0.mlp.shared_experts.x");
   EXPECT_EQ(shared[0].values, (std::vector<int>{0, 1, 2, 3}));

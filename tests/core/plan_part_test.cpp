@@ -13,8 +13,8 @@
 namespace ferry {
 namespace {
 
-// Two sources become one target of four chunks over three files: rows of the one behind a
-// transposition of the other, and zeros.
+// Two sources become one target of four chunks over three files: the transpose of one, then rows of
+// the other, and zeros.
 struct Job {
   Job() {
     std::string bytes;

@@ -104,7 +104,7 @@ TEST(Dequantise, EveryElementHasTheScaleOfItsBlock) {
   }
 }
 
-// Rows 5.. of the input, transposed, behind a zero column: blocks are those of the input.
+// Rows 5.. of the input, transposed, after a zero column: blocks are those of the input.
 TEST(Dequantise, BlocksAreCountedInTheInput) {
   QuantisedMatrix world;
   const int64_t rows = kRows - 5;

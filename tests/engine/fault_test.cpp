@@ -1,5 +1,5 @@
 // Whatever operation fails while a plan runs into a staged folder: an error, the old target intact,
-// nothing left behind.
+// no leftovers.
 #include <gtest/gtest.h>
 
 #include "ckpt/base/box.h"

@@ -19,7 +19,7 @@ namespace ferry {
 namespace {
 
 // Tensors of some megabytes, one after another in two files at places that are no pages', each an
-// item with its CRC-32 behind it; every other one is transposed.
+// item followed by its CRC-32; every other one is transposed.
 struct ItemsJob {
   static constexpr int64_t kTensors = 6, kRows = 1100, kColumns = 901;
   static constexpr uint64_t kBytes = kRows * kColumns * 2, kGap = 37;

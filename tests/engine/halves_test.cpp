@@ -130,7 +130,7 @@ TEST_P(StoredRemainders, WithTheirWeightAreTheMasterBitForBit) {
   EXPECT_EQ(raw_bytes_of(read), raw_bytes_of(world.values));
 }
 
-// Rows from 5 on, transposed, behind a column of zeros.
+// Rows from 5 on, transposed, after a column of zeros.
 TEST_P(StoredRemainders, AreMovedAsAnyTensor) {
   StoredHalves world(GetParam());
   const int64_t rows = kHalfRows - 5;
@@ -173,7 +173,7 @@ TEST_P(StoredRemainders, AreScannedAsTheMaster) {
 INSTANTIATE_TEST_SUITE_P(Dtypes, StoredRemainders, testing::Values(DType::i16, DType::f32),
                          [](const auto& one) { return std::string(torch_name(one.param)); });
 
-// Of masters that are stored as fp32.
+// From fp32 master weights.
 TEST(MastersInHalves, AreWhatTheOptimizerKeeps) {
   const auto halves_of_masters = [](StoredHalves& world) {
     world.source.entries[1].remainders.reset();

@@ -57,7 +57,7 @@ TEST(Crc32, IsThatOfZip) {
 }
 
 // Two files. The first: a header item, one with the CRC-32s of a transposed tensor and of a header
-// behind them, an empty one. The second: bytes of no item, then an item of parts of both tensors.
+// after them, an empty one. The second: bytes of no item, then an item of parts of both tensors.
 struct DigestedJob {
   static constexpr int64_t kRows = 300, kColumns = 70;
   static constexpr uint64_t kBytes = kRows * kColumns * 2;
@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(ThreadsAndBudgets, ItemDigests,
                          testing::Combine(testing::Values(1, 4),
                                           testing::Values(1, 100, 3000, 1 << 20)));
 
-// A file of many tensors as one item, with a header before and a CRC-32 behind each; every second
+// A file of many tensors as one item, with a header before and a CRC-32 after each; every second
 // tensor is transposed. Threads write them at once, so that some bytes are hashed from memory and
 // some are read back.
 class DigestOfOneFile : public testing::TestWithParam<std::tuple<int, uint64_t>> {};
@@ -272,7 +272,7 @@ TEST(PlanCheck, RefusesItemsThatDoNotFit) {
   expect_refused("inside a chunk", [](Plan& plan) { plan.items[1] = {1, 7, 10, {}}; });
   expect_refused("CRC in the payload",
                  [](Plan& plan) { plan.items[2].payloads[1].crc32_offsets = {40 + kBytes - 1}; });
-  expect_refused("CRC behind the item",
+  expect_refused("CRC after the item",
                  [](Plan& plan) { plan.items[2].payloads[1].crc32_offsets = {40 + kBytes + 37}; });
   expect_refused("CRC in another payload",
                  [](Plan& plan) { plan.items[2].payloads[0].crc32_offsets = {38}; });
@@ -280,7 +280,7 @@ TEST(PlanCheck, RefusesItemsThatDoNotFit) {
                  [](Plan& plan) { plan.items[2].payloads[0].length = 31; });
   expect_refused("payload before the item",
                  [](Plan& plan) { plan.items[2].payloads[0].offset = 9; });
-  expect_refused("payload behind the item",
+  expect_refused("payload after the item",
                  [](Plan& plan) { plan.items[2].payloads[1].length = UINT64_MAX; });
   expect_refused("chunk outside the payload",
                  [](Plan& plan) { plan.items[2].payloads[1].length = kBytes - 1; });

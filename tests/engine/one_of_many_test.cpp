@@ -1,5 +1,5 @@
-// What is done for one of many tensors or files looks at no others: their memory is out of bounds
-// meanwhile. Else what is done for each of them takes time that is quadratic in their number.
+// Work on one of many tensors or files must not read the others, whose memory is protected
+// meanwhile: else work on all of them would be quadratic.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -63,7 +63,7 @@ TEST(OneOfMany, ATensorIsScannedByItself) {
   EXPECT_EQ(bytes, "acbd");
 }
 
-TEST(OneOfMany, AFileIsAddedWithoutALookAtTheOthers) {
+TEST(OneOfMany, AFileIsAddedWithoutReadingTheOthers) {
   Catalog catalog;
   catalog.files.reserve(kMany + 8);
   for (size_t i = 0; i < kMany; ++i) {

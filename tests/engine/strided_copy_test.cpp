@@ -22,7 +22,7 @@ std::vector<std::byte> random_bytes(int64_t count, uint64_t seed) {
   return bytes;
 }
 
-// Transposes into a buffer of 0xee, `misalignment` bytes behind a cache line, and looks at every
+// Transposes into a buffer of 0xee, `misalignment` bytes after a cache line, and checks every
 // byte of it.
 void expect_transposed(Matrix shape, int64_t element_bytes, int64_t in_padding, int64_t out_padding,
                        int64_t misalignment) {

@@ -38,7 +38,7 @@ std::string random_bytes(size_t count) {
   return bytes;
 }
 
-// A matrix of bytes that is stored in column blocks, each a stream with a trailer behind its
+// A matrix of bytes that is stored in column blocks, each a stream with a trailer after its
 // elements, and the plan that writes it as one file.
 struct StreamsJob {
   StreamsJob(int64_t rows, int64_t columns, int64_t blocks, const std::string& content) {
@@ -135,7 +135,7 @@ TEST(ZstdSource, MemoryIsBoundedWithoutAFolderToo) {
   const uint64_t before = peak_bytes();
   const std::string rows = first_rows(job, 1, 8 << 20);
   EXPECT_EQ(rows, std::string(kColumns, 'x'));
-  // Beside what is read: the budget, the decoder's window and buffers. The stream has 80 MiB.
+  // Besides the result: the budget, the decoder's window and buffers. The stream has 80 MiB.
   EXPECT_LT(peak_bytes() - before, rows.size() + (40 << 20));
 }
 
@@ -154,7 +154,7 @@ TEST(ZstdSource, WithoutAFolderForTemporaryFilesItSaysWhatToDo) {
   former ? ::setenv("TMPDIR", kept.c_str(), 1) : ::unsetenv("TMPDIR");
 }
 
-TEST(ZstdSource, DamageBehindTheElementsIsSeen) {
+TEST(ZstdSource, DamageAfterTheElementsIsSeen) {
   StreamsJob job(10, 1000, 2, random_bytes(10'000));
   std::string packed = job.memory->get("src/1");
   packed.back() = static_cast<char>(packed.back() ^ 1);  // of the checksum

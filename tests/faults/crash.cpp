@@ -152,7 +152,7 @@ uint64_t strike_every_operation(const CrashCase& test, FaultPlan plan) {
     EXPECT_EQ(ending.killed, hit && plan.fault == Fault::kill);
     if (ending.failed) {
       EXPECT_FALSE(disturbs || !hit) << ending.message;
-      EXPECT_THAT(ending.message, testing::HasSubstr(test.told));
+      EXPECT_THAT(ending.message, testing::HasSubstr(test.named));
       if (plan.fault == Fault::error) {
         EXPECT_THAT(ending.message, testing::HasSubstr(std::strerror(plan.error_number)));
       }

@@ -1,12 +1,12 @@
 // Kills a real process at every operation on files of something that it does, or lets every
-// operation fail, and has the outcome looked at each time.
+// operation fail, and checks the outcome each time.
 //
 //   CrashCase save;
 //   save.prepare = [&] { ... };            // puts the files as they are at first, from scratch
 //   save.operation = [&] { ... };          // what is struck; runs in a forked process, may throw
 //   save.check = [&] { ... };              // after each strike: nothing may be lost. EXPECT_*
 //   save.check_done = [&] { ... };         // after `operation` ran again, to its end
-//   save.told = run;                       // what the message of every error names
+//   save.named = run;                       // what the message of every error names
 //   EXPECT_GT(kill_at_every_operation(save), 20u);
 //
 // For n = 1, 2, ... : prepare, `operation` in a child that is struck at its n-th operation
@@ -31,8 +31,8 @@ struct CrashCase {
   std::function<void()> operation;
   std::function<void()> check = [] {};
   std::function<void()> check_done = [] {};
-  std::string told;  // what the message of every error holds: a path
-  FaultPlan quirks;  // no_exchange, no_locks: of the file system in all runs
+  std::string named;  // what the message of every error holds: a path
+  FaultPlan quirks;   // no_exchange, no_locks: of the file system in all runs
 };
 
 /// How a child ended.
@@ -83,7 +83,7 @@ class CrashFolder {
   std::string path_;
 };
 
-/// Of a run folder on disk: open_checkpoint() opens it, and the tracker names a complete iteration.
+/// Expects that open_checkpoint() opens a run folder and its tracker names a complete iteration.
 void expect_good_run(const std::string& run);
 
 /// No name of ferry's own stands in the folder.

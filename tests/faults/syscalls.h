@@ -1,6 +1,6 @@
 // Faults at the door of the operating system: a test program that is linked with ferry_test_faults
 // passes every call by which it changes or reads files through here, whichever library makes it,
-// and can be told to be killed at the n-th one, or to see it fail.
+// and can be killed at the n-th one, or to see it fail.
 //
 // What counts as an operation: open with O_CREAT, ftruncate, fallocate, pwrite, write to a regular
 // file, fsync, fdatasync, mkdir, rename, link, unlink, rmdir, copy_file_range (in all their forms);

@@ -37,15 +37,15 @@ TEST(MathBits, ViewsAreReadAsPyTorchResolvesThem) {
     EXPECT_EQ(view.shape, expected->shape);
     EXPECT_EQ(read_tensor(views, view, 1 << 20), read_tensor(resolved, *expected, 1 << 20))
         << view.name;
-    std::string scanned, wanted;
+    std::string scanned, plain;
     const auto add_to = [](std::string& text) {
       return [&text](std::span<const std::byte> bytes) {
         text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       };
     };
     scan(views, view, 1 << 20, add_to(scanned));
-    scan(resolved, *expected, 1 << 20, add_to(wanted));
-    EXPECT_EQ(scanned, wanted) << view.name;
+    scan(resolved, *expected, 1 << 20, add_to(plain));
+    EXPECT_EQ(scanned, plain) << view.name;
     marked += view.chunks[0].math.any() ? 1 : 0;
   }
   EXPECT_EQ(marked, 7u);

@@ -130,7 +130,7 @@ class Fuzzer {
         "finding-" + std::to_string(options_.seed) + "-" + std::to_string(number);
     std::ofstream(name, std::ios::binary) << mutation(*mutator_, options_.seed, number);
     std::fprintf(stderr,
-                 "finding: %s on mutation %llu of seed %llu, which lies in %s now. It is repeated "
+                 "finding: %s on mutation %llu of seed %llu, saved as %s. Repeat it "
                  "by running this program on that file, or with --seed %llu --first %llu --runs 1 "
                  "and the same files\n",
                  outcome.finding.c_str(), static_cast<unsigned long long>(number),

@@ -19,7 +19,7 @@
 namespace ferry::test {
 namespace {
 
-// Beside the files of the fixtures: where output would be, and nothing is.
+// Where output would be, outside the fixtures; nothing is there.
 constexpr const char* kNowhere = "/nonexistent/ferry-fuzz/out";
 
 struct Counts {
@@ -287,7 +287,7 @@ std::unique_ptr<Mutator> make_mutator(const std::vector<std::string>&, size_t) {
 }  // namespace ferry::test
 
 // Any words are a command that is carried out, or refused in the parser's words, or an Error; and
-// a dry run leaves nothing behind.
+// a dry run writes nothing.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ferry::test;
   silence_output();

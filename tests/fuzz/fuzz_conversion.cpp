@@ -63,17 +63,17 @@ class ConversionMutator final : public Mutator {
 
   std::string input(Random& random) const override {
     auto [config, args] = random.pick(models_);
-    const json wanted = {{"layout", random_layout(random)},
-                         {"writer", random_writer(random)},
-                         {"misfits", random.one_in(4) ? random.next() : 0},
-                         {"dtype", random.below(8)},
-                         {"divisor", random.one_in(4) ? random.below(300) : 128},
-                         {"vocabulary", random.one_in(8) ? json(random.below(600)) : json()}};
+    const json settings = {{"layout", random_layout(random)},
+                           {"writer", random_writer(random)},
+                           {"misfits", random.one_in(4) ? random.next() : 0},
+                           {"dtype", random.below(8)},
+                           {"divisor", random.one_in(4) ? random.below(300) : 128},
+                           {"vocabulary", random.one_in(8) ? json(random.below(600)) : json()}};
     for (uint64_t changes = random.below(4); changes > 0; --changes) {
       members_.change(config, random);
       arguments_.change(args, random);
     }
-    return wanted.dump() + "\n" + to_json_text(config) + "\n" + to_json_text(args);
+    return settings.dump() + "\n" + to_json_text(config) + "\n" + to_json_text(args);
   }
 
  private:
@@ -110,7 +110,7 @@ bool is_small(const Architecture& a) {
   return a.layers <= kMostLayers && a.experts <= kMostExperts && a.mtp_layers <= kMostLayers;
 }
 
-// The tensors that a config.json asks for; none where that cannot be told.
+// The tensors that a config.json asks for; none where that is unknown.
 std::vector<Entry> tensors_of_config(const json& config) {
   std::vector<Entry> entries;
   succeeds("tensors of the config", [&] {
@@ -131,12 +131,12 @@ std::vector<Entry> tensors_of_config(const json& config) {
 }
 
 // The same model in a new form, by itself or filled up from itself.
-void rewrite(const Checkpoint& checkpoint, const json& wanted) {
+void rewrite(const Checkpoint& checkpoint, const json& settings) {
   if (checkpoint.catalog->entries.empty()) return;
-  const uint64_t kind =
-      wanted["misfits"].get<uint64_t>() + static_cast<uint64_t>(wanted["divisor"].get<int64_t>());
+  const uint64_t kind = settings["misfits"].get<uint64_t>() +
+                        static_cast<uint64_t>(settings["divisor"].get<int64_t>());
   ExportOptions options;
-  if (wanted["dtype"] == 1) options.dtype = DType::f16;
+  if (settings["dtype"] == 1) options.dtype = DType::f16;
   options.quantise_fp8 = kind % 3 == 0;
   if (kind % 4 == 1) options.original = &checkpoint;
   Export model;
@@ -145,13 +145,13 @@ void rewrite(const Checkpoint& checkpoint, const json& wanted) {
   ++counts().rewrites;
 }
 
-void import(const json& wanted, const std::string& config_text) {
+void import(const json& settings, const std::string& config_text) {
   json config;
   const bool reads = succeeds("config", [&] { config = parse_python_json(config_text, "fuzz"); });
   auto files = std::make_shared<ZeroFiles>();
   files->put("hf/config.json", config_text);
   std::vector<Entry> entries = tensors_of_config(reads && config.is_object() ? config : json());
-  if (const auto seed = wanted["misfits"].get<uint64_t>()) misfit(entries, seed);
+  if (const auto seed = settings["misfits"].get<uint64_t>()) misfit(entries, seed);
   Checkpoint checkpoint;
   checkpoint.format = Format::hugging_face;
   checkpoint.path = "hf";
@@ -164,16 +164,16 @@ void import(const json& wanted, const std::string& config_text) {
     checkpoint = open_checkpoint(files, "hf");
   });
   recognise(checkpoint);
-  rewrite(checkpoint, wanted);
+  rewrite(checkpoint, settings);
   ImportOptions options;
-  options.layout = layout_of(wanted["layout"]);
-  options.make_vocab_size_divisible_by = wanted["divisor"].get<int64_t>();
-  options.drop_unknown = wanted["misfits"].get<uint64_t>() % 2 == 1;
-  if (wanted["dtype"] == 1) options.dtype = DType::f16;
+  options.layout = layout_of(settings["layout"]);
+  options.make_vocab_size_divisible_by = settings["divisor"].get<int64_t>();
+  options.drop_unknown = settings["misfits"].get<uint64_t>() % 2 == 1;
+  if (settings["dtype"] == 1) options.dtype = DType::f16;
   Import model;
   if (!succeeds("import", [&] { model = import_model(checkpoint, options); })) return;
   ++counts().imports;
-  if (plan_state(std::move(model.state), {}, wanted["writer"])) ++counts().imported;
+  if (plan_state(std::move(model.state), {}, settings["writer"])) ++counts().imported;
 }
 
 // The tensors that arguments ask for, or those of the arguments before they were changed.
@@ -213,20 +213,20 @@ Checkpoint megatron_checkpoint(const LoadedValue& args, std::vector<Entry> entri
   return checkpoint;
 }
 
-void export_and_reshard(const json& wanted, const std::string& args_text) {
+void export_and_reshard(const json& settings, const std::string& args_text) {
   LoadedValue args;
   if (!succeeds("args", [&] { args = loaded(parse_python_json(args_text, "fuzz")); })) return;
   std::vector<Entry> entries = tensors_of_arguments(args.value);
-  if (const auto seed = wanted["misfits"].get<uint64_t>()) misfit(entries, seed);
+  if (const auto seed = settings["misfits"].get<uint64_t>()) misfit(entries, seed);
   Checkpoint checkpoint;
   const bool made =
       succeeds("checkpoint", [&] { checkpoint = megatron_checkpoint(args, std::move(entries)); });
   if (!made) return;
   recognise(checkpoint);
   ExportOptions options;
-  if (!wanted["vocabulary"].is_null()) options.vocab_size = wanted["vocabulary"].get<int64_t>();
-  options.keep_padding = wanted["dtype"] == 2;
-  if (wanted["dtype"] == 1) options.dtype = DType::f16;
+  if (!settings["vocabulary"].is_null()) options.vocab_size = settings["vocabulary"].get<int64_t>();
+  options.keep_padding = settings["dtype"] == 2;
+  if (settings["dtype"] == 1) options.dtype = DType::f16;
   Export model;
   if (succeeds("export", [&] { model = plan_export(checkpoint, options); })) {
     if (!succeeds("check", [&] { check(model.plan); })) finding("the plan of an export is wrong");
@@ -234,7 +234,7 @@ void export_and_reshard(const json& wanted, const std::string& args_text) {
   }
   RunState state;
   if (!succeeds("state", [&] { state = state_of(checkpoint); })) return;
-  if (plan_state(std::move(state), layout_of(wanted["layout"]), wanted["writer"])) {
+  if (plan_state(std::move(state), layout_of(settings["layout"]), settings["writer"])) {
     ++counts().resharded;
   }
 }
@@ -255,10 +255,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   const size_t first = text.find('\n'), second = text.find('\n', first + 1);
   if (first == std::string::npos || second == std::string::npos) return 0;
-  const auto wanted = nlohmann::json::parse(text.substr(0, first), nullptr, false);
-  if (!wanted.is_object() || !wanted.contains("misfits")) return 0;
+  const auto settings = nlohmann::json::parse(text.substr(0, first), nullptr, false);
+  if (!settings.is_object() || !settings.contains("misfits")) return 0;
   ++counts().inputs;
-  import(wanted, text.substr(first + 1, second - first - 1));
-  export_and_reshard(wanted, text.substr(second + 1));
+  import(settings, text.substr(first + 1, second - first - 1));
+  export_and_reshard(settings, text.substr(second + 1));
   return 0;
 }

@@ -124,7 +124,7 @@ Counts& counts() {
   return all;
 }
 
-// A run, its files in memory. Opened once: what its arguments mean is told anew for each input.
+// A run, its files in memory. Opened once: its arguments are interpreted anew for each input.
 struct Run {
   StoredTorchDist stored;           // of torch_dist
   std::optional<Checkpoint> whole;  // of rank folders

@@ -1,5 +1,5 @@
 // An input is a line of JSON: the text of trainer_state.json and of `latest`, and names of files
-// and folders beside a model.
+// and folders next to a model.
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -97,7 +97,7 @@ std::unique_ptr<Mutator> make_mutator(const std::vector<std::string>& corpus, si
 
 }  // namespace ferry::test
 
-// Whatever lies in a training program's folder, it is told, and the folder is opened or there is an
+// Whatever a training program's folder holds is reported, and the folder is opened or there is an
 // Error.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ferry;

@@ -1,4 +1,4 @@
-// An input is what a run left behind: a log, JSON lines, a progress.txt, or all of them in one
+// An input is the output of a run: a log, JSON lines, a progress.txt, or all of them in one
 // file. Any bytes are drawn, or refused for holding nothing of a run. What is drawn has numbers
 // alone, in iterations that rise, and is the same when it is read a second time.
 #include <fmt/format.h>

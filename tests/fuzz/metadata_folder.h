@@ -6,14 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "ckpt/io/forwarding_file_system.h"
 #include "tests/fuzz/bytes_file.h"
 #include "tests/fuzz/finding.h"
-#include "ckpt/io/forwarding_file_system.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry::test {
 
-/// The bytes given are the folder's `.metadata`. Beside it lie Megatron-LM's metadata.json and, by
+/// The bytes given are the folder's `.metadata`. Next to it are Megatron-LM's metadata.json and, by
 /// any name that begins with "__", data files of 1 MiB, of zeros. A path that leaves the folder is
 /// a finding. No folder to write into.
 class MetadataFolder final : public ForwardingFileSystem {

@@ -149,10 +149,10 @@ class PickleMutator final : public Mutator {
   // Another opcode with the same kind of argument.
   static void change_code(PickleProgram& program, size_t at, Random& random) {
     if (program.empty()) return;
-    const auto wanted = argument_of(program[at].code);
+    const auto kind = argument_of(program[at].code);
     for (int attempt = 0; attempt < 20; ++attempt) {
       const uint8_t code = random.pick(pickle_codes());
-      if (argument_of(code) != wanted) continue;
+      if (argument_of(code) != kind) continue;
       program[at].code = code;
       return;
     }

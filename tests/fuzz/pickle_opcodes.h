@@ -39,7 +39,7 @@ std::optional<Argument> argument_of(uint8_t code);
 /// All codes that are opcodes.
 const std::vector<uint8_t>& pickle_codes();
 
-/// The opcodes up to STOP, or as far as they can be told apart.
+/// The opcodes up to STOP, or as far as they can be separated.
 PickleProgram decode_pickle(std::string_view bytes);
 
 /// Every frame reaches to the end, so that changes do not break it, but one that is absurdly long.

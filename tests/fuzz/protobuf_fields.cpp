@@ -130,7 +130,7 @@ std::string changed_message(const std::string& message, Random& random, int dept
     case 3:
       fields.push_back({1 + random.below(50), Field::Kind::varint, edge_number(random), ""});
       break;
-    case 4:  // what is not a piece: few fields behind many
+    case 4:  // what is not a piece: few fields after many
       change_field(fields[fields.size() - 1 - random.below(std::min<size_t>(3, fields.size()))],
                    random, depth);
       break;

@@ -8,7 +8,7 @@
 
 namespace ferry::test {
 
-/// The kinds of files are told by --tokenizer-type.
+/// --tokenizer-type gives the kind of the files.
 struct TokenizerFiles {
   std::string type;
   std::string model;  // tokenizer.json, tiktoken's ranks, a SentencePiece model; GPT-2's vocabulary
@@ -17,7 +17,7 @@ struct TokenizerFiles {
   std::string text;
 };
 
-/// The members one behind the other, each behind its length in four bytes.
+/// The members in sequence, each after its length in four bytes.
 std::string to_input(const TokenizerFiles& files);
 /// Nothing where the input is none of these.
 std::optional<TokenizerFiles> from_input(std::string_view input);

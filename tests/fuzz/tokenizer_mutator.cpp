@@ -226,7 +226,7 @@ class TokenizerMutator final : public Mutator {
     for (; changes > 0; --changes) files.model = changed_message(files.model, random, 0);
   }
 
-  // Of pieces, and of parts of the model's file.
+  // Text of pieces, and of parts of the model's file.
   static std::string text(const std::string& model, Random& random) {
     std::string text;
     for (uint64_t parts = random.below(30); parts > 0; --parts) {

@@ -1,4 +1,4 @@
-// Folders for plans that read no data: small files by name, and beside them files of any size that
+// Folders for plans that read no data: small files by name, and files of any size that
 // are zeros and take no room.
 #pragma once
 

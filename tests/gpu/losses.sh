@@ -35,8 +35,8 @@ for ranks in "$runs"/*.ranks; do
         --data-path "$data" --data-cache-path "$run.cache" --exit-interval "$last" --log-interval 1 --eval-iters 0 --eval-interval 1000 >"$run.log" 2>&1
     code=$?
     losses "$run.log" | awk -v bar="${BAR:-2.5e-5}" -v name="$(basename "$run") on $count" -v code=$code -v log_file="$run.log" '
-        FNR == NR { wanted[$1] = $2; ++count; next }
-        $1 in wanted { ++seen; d = $2 - wanted[$1]; if (d < 0) d = -d; if (d > worst) worst = d }
+        FNR == NR { expected[$1] = $2; ++count; next }
+        $1 in expected { ++seen; d = $2 - expected[$1]; if (d < 0) d = -d; if (d > worst) worst = d }
         END {
             good = seen == count && worst <= bar
             printf "%-24s %s\n", name, seen == count ? sprintf("%d losses, worst difference %.1e %s", seen, worst, good ? "ok" : "FAILED") \

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from transformers.activations import XIELUActivation
 
 TOKENS = (2, 48)
-LAYOUTS = {  # name: (ranks, what ferry is told); those with experts split want a model that has some
+LAYOUTS = {  # name: (ranks, ferry's options); those with experts split want a model that has some
     'tp1': (1, ['--to', 'torch_dist']),
     'tp2': (2, ['--to', 'torch_dist', '--tp', '2']),
     'pp2': (2, ['--to', 'torch_dist', '--pp', '2']),

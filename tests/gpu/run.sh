@@ -17,7 +17,7 @@ gpus=$(nvidia-smi -L | wc -l)
 check() { # CASE LAYOUT
     run=$models/$1/$2
     flags=$(cat "$run.args")
-    # Beside tensor ranks, experts on ranks of their own work on parts of the sequence.
+    # With tensor ranks, experts on ranks of their own work on parts of the sequence.
     [ "$2" = tp2ep2 ] && flags="$flags --sequence-parallel"
     # shellcheck disable=SC2086 # lists of arguments
     timeout 240 python3 -m torch.distributed.run --standalone --nproc_per_node "$(cat "$run.ranks")" \

@@ -140,7 +140,7 @@ TEST(GroupAbort, PartsForOtherThanAllRanksAreInvalidOnAll) {
   EXPECT_THAT(texts_of(errors), Each(HasSubstr("invalid: ")));
 }
 
-TEST(GroupAbort, RanksThatCallDifferentOperationsAreTold) {
+TEST(GroupAbort, RanksThatCallDifferentOperationsAreReported) {
   const auto errors = on_ranks(4, [&](Group& group) {
     group.barrier();
     group.rank() == 2 ? group.exchange("") : group.gather("");
@@ -152,7 +152,7 @@ TEST(GroupAbort, RanksThatCallDifferentOperationsAreTold) {
 }
 
 // One less operation is noticed, too.
-TEST(GroupAbort, ARankThatIsBehindIsNoticed) {
+TEST(GroupAbort, ARankThatIsLateIsNoticed) {
   const auto errors = on_ranks(2, [&](Group& group) {
     if (group.rank() == 1) group.gather("a");
     for (int i = 0; i < 3; ++i) group.exchange("b");

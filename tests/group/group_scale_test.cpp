@@ -13,7 +13,7 @@ constexpr int kRanks = 16'384;
 
 std::string text_of_rank(int rank) { return std::string(2000, static_cast<char>(rank % 251)); }
 
-// Of rank 0; others are made up from what is asked of them.
+// The transport of rank 0; messages of other ranks are made up on request.
 class Rank0 final : public Transport {
  public:
   int rank() const noexcept override { return 0; }

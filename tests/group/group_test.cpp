@@ -101,11 +101,11 @@ TEST(Group, SplitSortsByKeyThenRank) {
   });
 }
 
-TEST(Group, PartsAreUsedBesideTheWhole) {
+TEST(Group, PartsAreUsedAlongsideTheWhole) {
   expect_no_errors(6, [](Group& group) {
     const auto pair = group.split(group.rank() / 2, 0);
     const auto same = group.split(0, -group.rank());
-    std::jthread beside([&] {
+    std::jthread other([&] {
       for (int i = 0; i < 200; ++i) EXPECT_EQ(pair->exchange("p")[1], "p");
     });
     for (int i = 0; i < 200; ++i) {

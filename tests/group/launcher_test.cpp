@@ -86,7 +86,7 @@ TEST(Launcher, OneInsideAnotherIsNoMismatch) {
 }
 
 // Kubernetes' operators set WORLD_SIZE, too, for processes or for hosts.
-TEST(Launcher, TorchrunTellsMoreThanItsSize) {
+TEST(Launcher, TorchrunSetsMoreThanItsSize) {
   const Variables torchrun = {{"WORLD_SIZE", "8"}, {"RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}};
   EXPECT_THAT(problem(torchrun, 1), HasSubstr("torchrun started 8 processes, as WORLD_SIZE says"));
   EXPECT_FALSE(started_several(launchers_of({{"WORLD_SIZE", "8"}, {"RANK", "3"}})));
@@ -97,7 +97,7 @@ TEST(Launcher, TorchrunTellsMoreThanItsSize) {
   EXPECT_THAT(problem(inside, 1), HasSubstr("torchrun started 8 processes"));
 }
 
-TEST(Launcher, PmixTellsARankThatMustFit) {
+TEST(Launcher, PmixSetsARankThatMustFit) {
   EXPECT_TRUE(started_several(launchers_of({{"PMIX_RANK", "0"}})));
   EXPECT_EQ(problem({{"PMIX_RANK", "0"}}, 1), "");
   EXPECT_EQ(problem({{"PMIX_RANK", "1"}}, 8), "");

@@ -12,7 +12,7 @@ namespace ferry::test {
 /// A port that was free a moment ago.
 inline int free_port() { return port_of(listen_on(0)); }
 
-/// Of ranks that have met at a port of this host.
+/// Meshes of ranks that have met at a port of this host.
 inline std::vector<std::shared_ptr<TcpMesh>> meshes_at(int port, int size) {
   std::vector<std::shared_ptr<TcpMesh>> meshes(static_cast<size_t>(size));
   std::vector<std::jthread> threads;

@@ -1,4 +1,4 @@
-// Random operations of a group whose results every rank can tell by itself.
+// Random operations of a group whose results every rank can compute by itself.
 #pragma once
 
 #include <algorithm>

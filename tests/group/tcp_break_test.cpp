@@ -61,7 +61,7 @@ std::vector<std::shared_ptr<TcpMesh>> connected(int port, int size) {
 }
 
 // What each rank throws, all of which conclude then; those that wait for longer than `patience` are
-// told that they do.
+// warned.
 std::vector<std::string> problems(const std::vector<std::shared_ptr<TcpMesh>>& meshes,
                                   std::chrono::seconds patience,
                                   const std::function<void(TcpMesh&)>& work) {
@@ -110,7 +110,7 @@ TEST(TcpBreak, IsHeardByAllRanksWhereOneSendsOn) {
   EXPECT_THAT(texts, Each(HasSubstr("the connection from rank 1 to rank 0 broke: ")));
 }
 
-// The end of a process closes all its connections, and what its lifeline tells says more.
+// The end of a process closes all its connections, but its lifeline says more.
 TEST(TcpBreak, OfARankThatDiedIsItsDeath) {
   const int port = free_port();
   const auto meshes = connected(port, 2);

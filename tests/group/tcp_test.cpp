@@ -219,7 +219,7 @@ TEST(TcpMeeting, RanksOnTheFirstOnesHostHaveNoLoopbackAddressForOthers) {
 }
 
 // Else it would wait for ranks that it cannot let in.
-TEST(TcpMeeting, ALimitOfOpenFilesIsToldAtOnce) {
+TEST(TcpMeeting, ALimitOfOpenFilesIsReportedAtOnce) {
   const int port = free_port();
   std::string problem;
   std::thread host([&] {
@@ -375,7 +375,7 @@ TEST(TcpMeeting, RanksThatMeetAtOnceSayNothing) {
   EXPECT_EQ(lines, 0);
 }
 
-TEST(TcpMeeting, APortThatIsTakenIsTold) {
+TEST(TcpMeeting, APortThatIsTakenIsReported) {
   const TcpSocket taken = listen_on(0);
   try {
     const TcpMesh mesh({"localhost", port_of(taken), 0, 2, ""}, std::chrono::seconds(0));
@@ -440,7 +440,7 @@ TEST(TcpMeeting, AnMpiLauncherOfOneProcessLeavesTheVariablesAsTheyAre) {
 }
 
 // Its agent may have taken the port that it names.
-TEST(TcpMeeting, TorchrunsRanksMeetBesideItsAgent) {
+TEST(TcpMeeting, TorchrunsRanksMeetDespiteItsAgent) {
   std::map<std::string, std::string> variables = {{"MASTER_ADDR", "h"},
                                                   {"MASTER_PORT", "6000"},
                                                   {"RANK", "1"},
@@ -462,7 +462,7 @@ TEST(TcpMeeting, TorchrunsRanksMeetBesideItsAgent) {
   EXPECT_EQ(place_of(variables)->port, 65534);
 }
 
-TEST(TcpMeeting, TheEnvironmentTellsWhere) {
+TEST(TcpMeeting, TheEnvironmentSaysWhere) {
   std::map<std::string, std::string> variables;
   const auto place = [&] { return place_of(variables); };
   EXPECT_FALSE(place());

@@ -83,7 +83,7 @@ TEST(Together, DigestsComeFromWhoHasThem) {
   EXPECT_THAT(texts_of(errors), Each(""));
 }
 
-// What other ranks say is looked at before it is believed.
+// What other ranks send is checked before it is used.
 TEST(Together, UnreadableOutcomesEndTheGroup) {
   for (const std::string& outcome :
        {std::string(), std::string(8, '\2'), std::string("\1\0\0\0\0\0\0\0\377\0\0\0\0\0\0\0", 16),

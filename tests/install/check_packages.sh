@@ -29,7 +29,7 @@ dpkg-deb --fsys-tarfile "$deb" | tar -tf - | sed 's/^\.//' | grep -v '/$' >"$wor
 pages='^/usr/share/man/man1/ferry(-[a-z-]+)?\.1\.gz$'
 grep -E "$pages" "$work/files" >"$work/pages" || true
 [ "$(wc -l <"$work/pages")" -gt 12 ] || complain "$deb: $(wc -l <"$work/pages") man pages"
-cat >"$work/wanted" <<X
+cat >"$work/expected" <<X
 /usr/bin/ferry
 /usr/share/bash-completion/completions/ferry
 /usr/share/doc/ferry/copyright
@@ -37,7 +37,7 @@ cat >"$work/wanted" <<X
 /usr/share/zsh/vendor-completions/_ferry
 X
 grep -vE "$pages" "$work/files" >"$work/others"
-same_list "$deb" "$work/wanted" <"$work/others"
+same_list "$deb" "$work/expected" <"$work/others"
 for field in Package Version Architecture Maintainer Section Priority Depends Installed-Size Description; do
     [ -n "$(dpkg-deb -f "$deb" "$field")" ] || complain "$deb: no $field"
 done

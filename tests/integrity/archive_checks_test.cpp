@@ -8,9 +8,9 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/format/torch/archive/torch_archive.h"
+#include "ckpt/io/forwarding_file_system.h"
 #include "ckpt/io/zstd_stream.h"
 #include "tests/format/torch/zip_builder.h"
-#include "ckpt/io/forwarding_file_system.h"
 #include "tests/io/memory_file_system.h"
 
 namespace ferry {
@@ -49,7 +49,7 @@ class CancellingFiles final : public ForwardingFileSystem {
   std::atomic<bool>& cancel_;
 };
 
-// A file that is one stream: a tensor's archive, cut off or with zeros behind it.
+// A file that is one stream: a tensor's archive, cut off or followed by zeros.
 class TensorStream : public testing::Test {
  protected:
   TensorStream() { entry_ = {"w", DType::f32, {4}, {}, Role::model}; }
@@ -85,7 +85,7 @@ class TensorStream : public testing::Test {
   Entry entry_;
 };
 
-TEST_F(TensorStream, MayGoOnBehindTheTensor) {
+TEST_F(TensorStream, MayGoOnAfterTheTensor) {
   for (const uint64_t zeros : {uint64_t{0}, kMostStreamTailBytes / 2, kLongTailBytes}) {
     put(archive_ + std::string(zeros, '\0'));
     const ArchiveChecks checks = check(memory_);

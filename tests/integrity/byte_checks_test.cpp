@@ -96,7 +96,7 @@ TEST(ByteChecks, HoldAndFailHoweverTheyLie) {
       files.add(0, 100'000, 150'000, 0);  // 1: longer than a block
       files.add(0, 10, 90, 0);            // 2
       files.add(0, 20, 30, 1);            // 3: inside of 2
-      files.add(0, 90, 60, 1);            // 4: begins inside of 2, ends behind
+      files.add(0, 90, 60, 1);            // 4: begins inside of 2, ends after it
       files.add(0, 150, 0, 0);            // 5: empty
       files.add(1, 70'000, 0, 1);         // 6: empty, at the end of the file
       files.add(0, 249'999, 1, 2);        // 7: the last byte of 1
@@ -155,7 +155,7 @@ TEST(ByteChecks, WhatCannotBeReadFailsAndTheRestGoesOn) {
   EXPECT_THAT(failed[1].problem, HasSubstr("file1"));
 }
 
-TEST(ByteChecks, TellProgressAndStopOnRequest) {
+TEST(ByteChecks, ReportProgressAndStopOnRequest) {
   Files files;
   files.add(0, 0, 300'000, 0);
   files.add(0, 100, 300, 1);

@@ -84,7 +84,7 @@ TEST(Verify, FindsFilesThatAreMissingShorterLongerOrNotNamed) {
   EXPECT_THAT(lines, testing::SizeIs(4)) << "and the reader's word on the cut shard";
 }
 
-TEST(Verify, TellsFilesThatAreNotNamedByTheirUse) {
+TEST(Verify, DescribesFilesByTheirUseWhereNamesDoNot) {
   const WrittenFolder written;
   written.memory->put(written.path("notes/readme"), "mine");
   const VerifyReport noted = verify(written.memory, "model", {});
@@ -110,8 +110,8 @@ TEST(Verify, GoesOnWithoutADamagedManifest) {
                   HasSubstr("config.json: damaged somewhere in its 24 bytes: the SHA-256")));
 }
 
-// A hash of a whole file does not tell the place, but what may be hit.
-TEST(Verify, ASha256TellsWhichTensorsLieInTheFile) {
+// A hash of a whole file does not show where the damage is, but what may be damaged.
+TEST(Verify, ASha256NamesTheTensorsOfTheFile) {
   const WrittenFolder written({false, true});
   const std::string shard = written.path("model-00002-of-00002.safetensors");
   flip(*written.memory, shard, written.memory->get(shard).size() - 1);
@@ -132,7 +132,7 @@ TEST(Verify, SaysWhatItCannotCheck) {
   EXPECT_THAT(problems(written.memory, "model"), ElementsAre(HasSubstr("safetensors")));
 }
 
-TEST(Verify, WhatCannotBeReadIsToldAsSuch) {
+TEST(Verify, WhatCannotBeReadIsReportedAsSuch) {
   EXPECT_THROW(verify(posix_file_system(), test::fixture("no/such"), {}), Error);
   const WrittenFolder written;
   written.memory->put("other/file", "x");
@@ -201,7 +201,7 @@ TEST_F(Run, MissingAndDamagedMetadataAreFound) {
   EXPECT_THAT(problems(memory, "run"), ElementsAre(HasSubstr(".metadata")));
 }
 
-TEST_F(Run, ATrackerThatLiesIsFound) {
+TEST_F(Run, AStaleTrackerIsFound) {
   memory->put("run/latest_checkpointed_iteration.txt", "7");
   EXPECT_THAT(problems(memory, "run"), ElementsAre(HasSubstr("the tracker names iteration 7")));
   EXPECT_THAT(problems(memory, "run", "5"), ElementsAre(HasSubstr("names iteration 7")));
@@ -215,7 +215,7 @@ TEST_F(Run, ATrackerThatLiesIsFound) {
   EXPECT_THAT(verify(memory, "run", {}).notes, Contains(HasSubstr("iter_0000009 is unfinished")));
 }
 
-// There is nothing better to check, and much to tell.
+// There is nothing better to check, and much to report.
 TEST_F(Run, AnUnfinishedIterationIsReportedOn) {
   memory->remove_all(folder + "/metadata.json");
   const auto unfinished = HasSubstr("iter_0000005 is unfinished: no metadata.json");
@@ -241,7 +241,7 @@ TEST_F(Run, WhatTheSystemDoesNotLetReadIsAProblemAndTheRestIsChecked) {
                     Contains(HasSubstr("tensor decoder.final_layernorm.weight"))));
 }
 
-// An object without which the optimizer's state means nothing, and a tensor.
+// A tensor, and an object without which the optimizer's state has no meaning.
 TEST_F(Run, ADamagedObjectDoesNotHideOtherDamage) {
   memory = std::make_shared<MemoryFileSystem>();
   test::copy_tree(test::fixture("megatron/llama_tp2dp2_dpr"), *memory, "run");
@@ -262,8 +262,8 @@ TEST(VerifyLegacy, LostOptimizerFilesAreProblems) {
   EXPECT_THAT(report.notes, testing::Each(testing::Not(HasSubstr("mp_rank_01_001"))));
 }
 
-// Both readers, and the look at the archive, meet the same damage.
-TEST(VerifyLegacy, ATruncatedFileIsToldOnce) {
+// Both readers and the check of the archive find the same damage.
+TEST(VerifyLegacy, ATruncatedFileIsReportedOnce) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   test::copy_tree(test::fixture("megatron/llama_legacy_tp2pp2"), *memory, "run");
   const std::string file = "run/iter_0000005/mp_rank_01_001/distrib_optim.pt";

@@ -3,7 +3,7 @@
 # also of all that ferry resharded or took to Hugging Face and back, transformers computes Megatron's
 # logits and Megatron Core those of transformers. Works on tests/fixtures, and on
 # ../shared/peers/megatron (more of the same) where that exists. README.md says what the folders hold.
-# Each check tells how it is called by itself, on any folder of runs.
+# Each check says how it is called by itself, on any folder of runs.
 #
 #   FERRY_PYTHON=...   a Python that has torch, transformers, safetensors, numpy, xxhash, zstandard and
 #                      perhaps megatron-core, tensorboard, wandb, tokenizers, tiktoken, sentencepiece and regex; by default a virtual environment

@@ -1,7 +1,7 @@
 // A file system that fails on demand, for tests: the n-th operation of a chosen kind throws.
 //
 // One loop over n then proves that whatever fails, and whenever, nothing appears under a final name
-// and nothing is left behind.
+// and there are no leftovers.
 #pragma once
 
 #include <atomic>

@@ -41,7 +41,7 @@ TEST_F(MappedFiles, BytesLieInMemory) {
   EXPECT_EQ(file->view(6, 0).size(), 0u);
 }
 
-TEST_F(MappedFiles, NothingLiesBeyondTheEnd) {
+TEST_F(MappedFiles, NothingIsBeyondTheEnd) {
   const auto file = mapped("abcdef");
   std::vector<std::byte> bytes(3);
   EXPECT_THROW(file->view(4, 3), Error);

@@ -1,4 +1,4 @@
-// What other processes have open, as the system tells.
+// Files that other processes have open, according to the system.
 #include <gmock/gmock.h>
 #include <stdlib.h>
 

@@ -196,9 +196,9 @@ TEST_F(Pages, WithoutRoom) {
       return 1;
     } catch (const Error& error) {
       const std::string what = error.what();
-      const bool is_told =
+      const bool is_reported =
           error.kind() == ErrorKind::exhausted && what.find("/two") != std::string::npos;
-      return is_told && read_file(*plain_, small + "/one", kMebibyte) == bytes ? 0 : 1;
+      return is_reported && read_file(*plain_, small + "/one", kMebibyte) == bytes ? 0 : 1;
     }
   };
   const int code = exit_code_of(fill);

@@ -29,14 +29,14 @@ NewFile new_file(const std::string& name, std::initializer_list<std::string_view
 }
 
 void publish_a(const std::shared_ptr<const FileSystem>& file_system, Existing existing) {
-  const WriteLock claim(file_system, "runs/a");
-  publish_file(*file_system, claim, "runs/a", "new", existing);
+  const WriteLock lock(file_system, "runs/a");
+  publish_file(*file_system, lock, "runs/a", "new", existing);
 }
 
 void publish_two(const std::shared_ptr<const FileSystem>& file_system) {
-  const WriteLock claim(file_system, "runs/a");
+  const WriteLock lock(file_system, "runs/a");
   const std::vector<NewFile> files = {new_file("b", {"1", "", "23"}), new_file("a", {"new"})};
-  publish_files(*file_system, claim, "runs", files, Existing::replace);
+  publish_files(*file_system, lock, "runs", files, Existing::replace);
 }
 
 TEST(Publish, PutsFilesInPlaceAndTheirNamesOnDisk) {
@@ -81,7 +81,7 @@ TEST(Publish, AnErrorLeavesNothingAsideAndSaysWhenTheNewOneStands) {
         for (const std::string& name : memory->list("runs")) {
           EXPECT_FALSE(name.starts_with(".ferry-partial")) << n;
         }
-        // The last of several tells that the others are there.
+        // The last of several shows that the others are there.
         if (is_two && stands) {
           EXPECT_EQ(memory->get("runs/b"), "123");
         }
@@ -98,8 +98,8 @@ TEST(Publish, SaysInTheCallersWordsThatAllIsDoneButTheSync) {
     const auto memory = memory_with_folder();
     const auto faulty = std::make_shared<FaultFileSystem>(memory, n, ErrorKind::io);
     try {
-      const WriteLock claim(faulty, "runs/a");
-      publish_file(*faulty, claim, "runs/a", "new", Existing::refuse, "it names 5 now");
+      const WriteLock lock(faulty, "runs/a");
+      publish_file(*faulty, lock, "runs/a", "new", Existing::refuse, "it names 5 now");
       ADD_FAILURE() << "no error of the last sync";
       return;
     } catch (const Error& error) {
@@ -112,18 +112,18 @@ TEST(Publish, SaysInTheCallersWordsThatAllIsDoneButTheSync) {
 
 TEST(Publish, PutsNothingInPlaceOfOneThatTookTheTargetOver) {
   const auto memory = memory_with_folder();
-  const WriteLock claim(memory, "runs/a");
+  const WriteLock lock(memory, "runs/a");
   memory->rename("runs/.ferry-lock.a", "runs/.ferry-lock.moved");
   const WriteLock other(memory, "runs/a");
   try {
-    publish_file(*memory, claim, "runs/a", "new", Existing::replace);
+    publish_file(*memory, lock, "runs/a", "new", Existing::replace);
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::busy);
     EXPECT_THAT(error.what(), HasSubstr("was taken over by"));
   }
   EXPECT_EQ(memory->status("runs/a").kind, PathKind::missing);
-  EXPECT_EQ(memory->status(claim.partial_path()).kind, PathKind::missing);
+  EXPECT_EQ(memory->status(lock.partial_path()).kind, PathKind::missing);
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ TEST(Staging, AnErrorSaysWhenTheNewOneStands) {
   }
 }
 
-TEST(Staging, GivesTheClaimBackOnCommit) {
+TEST(Staging, ReleasesTheLockOnCommit) {
   const auto memory = memory_with_runs();
   StagedFolder first(memory, "runs/a", false);
   first.commit();
@@ -94,7 +94,7 @@ TEST(Staging, GivesTheClaimBackOnCommit) {
   EXPECT_EQ(memory->get("runs/a/x"), "second");
 }
 
-TEST(Staging, SecondWriterOfOneTargetIsTold) {
+TEST(Staging, SecondWriterOfOneTargetIsReported) {
   const auto memory = memory_with_runs();
   StagedFolder first(memory, "runs/a", false);
   first.write_file("x", "first");
@@ -112,7 +112,7 @@ TEST(Staging, DoesNotReplaceWhatIsBeingRead) {
               HasSubstr("is being read"));
   mark.reset();
   StagedFolder staged(memory, "runs/a", true);
-  // A reader that comes later does not lose the new one, but is told.
+  // A reader that comes later still finds the new one, and gets an error.
   const ReaderLock late(*memory, "runs/a");
   staged.commit();
   EXPECT_FALSE(late.still_there());

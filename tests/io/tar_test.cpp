@@ -100,7 +100,7 @@ TEST(Tar, OfOneNameTheLastCounts) {
   EXPECT_EQ(bytes_of(*tar_file_system(memory, "a.tar"), "a.tar/a"), "22");
 }
 
-TEST(Tar, WhatLiesIsCorrupt) {
+TEST(Tar, InconsistentHeadersAreCorrupt) {
   constexpr ErrorKind kCorrupt = ErrorKind::corrupt;
   std::string flipped = tar_header("a", "1") + padded("1") + kTarEnd;
   flipped[0] = 'b';

@@ -25,9 +25,9 @@ using testing::IsEmpty;
 constexpr const char* kToken = "00112233aabbccdd";
 constexpr const char* kLock = "runs/.ferry-lock.a";
 
-class ClaimTest : public testing::Test {
+class WriteLockTest : public testing::Test {
  protected:
-  ClaimTest() {
+  WriteLockTest() {
     memory_->set_clock(1'000'000);
     memory_->create_folder("runs");
   }
@@ -46,8 +46,8 @@ class ClaimTest : public testing::Test {
   }
   static ProcessIdentity elsewhere() { return {"node7", "another-boot", "pid:[1]", 42, 99}; }
 
-  // A claim on runs/a as its owner left it, with a partial folder.
-  void put_claim(const LockRecord& record) {
+  // A lock on runs/a as its owner left it, with a partial folder.
+  void put_lock(const LockRecord& record) {
     memory_->put(kLock, record.to_text());
     memory_->put(std::string("runs/.ferry-partial.a.") + kToken + "/x", "1");
   }
@@ -55,8 +55,8 @@ class ClaimTest : public testing::Test {
   std::string refused(const std::shared_ptr<const FileSystem>& files,
                       const WriteLockOptions& options = {}) {
     try {
-      const WriteLock claim(files, "runs/a", options);
-      ADD_FAILURE() << "got the claim";
+      const WriteLock mine(files, "runs/a", options);
+      ADD_FAILURE() << "got the lock";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::busy);
       return error.what();
@@ -68,85 +68,85 @@ class ClaimTest : public testing::Test {
   std::shared_ptr<HookedFileSystem> hooked_ = std::make_shared<HookedFileSystem>(memory_);
 };
 
-TEST_F(ClaimTest, LeavesNothing) {
-  { const WriteLock claim(memory_, "runs/a"); }
+TEST_F(WriteLockTest, LeavesNothing) {
+  { const WriteLock mine(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
-TEST_F(ClaimTest, TheDeadAreCleanedUp) {
-  put_claim(record_of(dead()));
-  { const WriteLock claim(memory_, "runs/a"); }
+TEST_F(WriteLockTest, TheDeadAreCleanedUp) {
+  put_lock(record_of(dead()));
+  { const WriteLock mine(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
 // A process of this number runs, but it is another one.
-TEST_F(ClaimTest, AReusedProcessNumberIsSeen) {
+TEST_F(WriteLockTest, AReusedProcessNumberIsSeen) {
   ProcessIdentity owner = ProcessIdentity::current();
   owner.started -= 1;
-  put_claim(record_of(owner));
-  { const WriteLock claim(memory_, "runs/a"); }
+  put_lock(record_of(owner));
+  { const WriteLock mine(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
-TEST_F(ClaimTest, ARebootedHostsProcessesAreDead) {
+TEST_F(WriteLockTest, ARebootedHostsProcessesAreDead) {
   ProcessIdentity owner = ProcessIdentity::current();
   owner.boot = "another-boot";
-  put_claim(record_of(owner));
-  { const WriteLock claim(memory_, "runs/a"); }
+  put_lock(record_of(owner));
+  { const WriteLock mine(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
 // Without locks (this record holds none) the process number decides.
-TEST_F(ClaimTest, TheLivingKeepTheirClaim) {
-  put_claim(record_of(ProcessIdentity::current()));
+TEST_F(WriteLockTest, TheLivingKeepTheirLock) {
+  put_lock(record_of(ProcessIdentity::current()));
   EXPECT_THAT(refused(), AllOf(HasSubstr("runs/a is being written by process"),
                                HasSubstr("since 2026-02-25 06:13:20 UTC")));
   EXPECT_EQ(memory_->list("runs").size(), 2u);
 }
 
-// Of another process namespace, where numbers say nothing, the kernel's lock does.
-TEST_F(ClaimTest, TheLockShowsLifeAndDeath) {
+// In another process namespace, where process ids say nothing, the kernel's lock decides.
+TEST_F(WriteLockTest, TheLockShowsLifeAndDeath) {
   ProcessIdentity owner = ProcessIdentity::current();
   owner.pid_namespace = "pid:[1]";
   LockRecord record = record_of(owner);
   record.locked = true;
-  put_claim(record);
+  put_lock(record);
   {
     const auto lock = memory_->open_lockable(kLock, LockMode::exclusive);
     ASSERT_EQ(lock->lock(LockMode::exclusive), LockState::taken);
     EXPECT_THAT(refused(), HasSubstr("is being written by"));
   }
-  { const WriteLock claim(memory_, "runs/a"); }
+  { const WriteLock mine(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
-TEST_F(ClaimTest, OneOfAnotherHostIsTakenOverWhenNothingMoves) {
-  put_claim(record_of(elsewhere()));
+TEST_F(WriteLockTest, OneOfAnotherHostIsTakenOverWhenNothingMoves) {
+  put_lock(record_of(elsewhere()));
   EXPECT_THAT(refused(), AllOf(HasSubstr("process 42 on node7"), HasSubstr("after 15 min"),
                                HasSubstr("remove runs/.ferry-lock.a")));
   memory_->set_clock(1'000'000 + kTakeOverSeconds);
   {
-    const WriteLock claim(memory_, "runs/a");
-    ASSERT_EQ(claim.notes().size(), 1u);  // what it wrote stays, should it live
-    EXPECT_THAT(claim.notes()[0], HasSubstr("process 42 on node7"));
+    const WriteLock mine(memory_, "runs/a");
+    ASSERT_EQ(mine.notes().size(), 1u);  // what it wrote stays, should it live
+    EXPECT_THAT(mine.notes()[0], HasSubstr("process 42 on node7"));
   }
   EXPECT_EQ(memory_->list("runs").size(), 2u);
   memory_->set_clock(1'000'000 + kRemoveSeconds);
-  { const WriteLock claim(memory_, "runs/a"); }
+  { const WriteLock mine(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
-TEST_F(ClaimTest, OneOfAnotherHostThatWritesIsNotTakenOver) {
-  put_claim(record_of(elsewhere()));
+TEST_F(WriteLockTest, OneOfAnotherHostThatWritesIsNotTakenOver) {
+  put_lock(record_of(elsewhere()));
   memory_->set_clock(1'000'000 + kTakeOverSeconds);
   memory_->put(std::string("runs/.ferry-partial.a.") + kToken + "/y", "2");
   refused();
   WriteLockOptions at_once;
   at_once.take_over = true;
-  const WriteLock claim(memory_, "runs/a", at_once);
+  const WriteLock mine(memory_, "runs/a", at_once);
 }
 
-TEST_F(ClaimTest, WhoLostTheClaimIsTold) {
+TEST_F(WriteLockTest, WhoLostTheLockIsReported) {
   memory_->put("runs/a/x", "old");
   const WriteLock first(memory_, "runs/a");
   memory_->put(kLock, record_of(elsewhere()).to_text());
@@ -159,7 +159,7 @@ TEST_F(ClaimTest, WhoLostTheClaimIsTold) {
   }
 }
 
-TEST_F(ClaimTest, WhoLostTheClaimToOneThatIsDoneIsTold) {
+TEST_F(WriteLockTest, WhoLostTheLockToOneThatIsDoneIsReported) {
   const WriteLock first(memory_, "runs/a");
   const std::string token = read_lock_token(*memory_, kLock);
   memory_->rename(kLock, "runs/" + aside_name(Aside::owner, "a", token));
@@ -172,35 +172,35 @@ TEST_F(ClaimTest, WhoLostTheClaimToOneThatIsDoneIsTold) {
   }
 }
 
-TEST_F(ClaimTest, TheFormerTargetIsPutBack) {
-  put_claim(record_of(dead()));
+TEST_F(WriteLockTest, TheFormerTargetIsPutBack) {
+  put_lock(record_of(dead()));
   memory_->put(std::string("runs/.ferry-old.a.") + kToken + "/x", "former");
-  { const WriteLock claim(memory_, "runs/a"); }
+  { const WriteLock mine(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), ElementsAre("a"));
   EXPECT_EQ(memory_->get("runs/a/x"), "former");
 }
 
 // An empty record, as a power loss leaves it, and one of something else.
-TEST_F(ClaimTest, DamagedRecordsWaitTheirTime) {
+TEST_F(WriteLockTest, DamagedRecordsWaitTheirTime) {
   for (const std::string content : {"", "ferry lock 1\ntoken zz\n", "\x80\x01", "ferry lock 1\n"}) {
     memory_->set_clock(1'000'000);
     memory_->put(kLock, content);
     EXPECT_THAT(refused(), HasSubstr("an unknown process"));
     memory_->set_clock(1'000'000 + kRemoveSeconds);
-    { const WriteLock claim(memory_, "runs/a"); }
+    { const WriteLock mine(memory_, "runs/a"); }
     EXPECT_THAT(memory_->list("runs"), IsEmpty());
   }
 }
 
-TEST_F(ClaimTest, WaitsForTheLiving) {
+TEST_F(WriteLockTest, WaitsForTheLiving) {
   auto first = std::make_unique<WriteLock>(memory_, "runs/a");
   WriteLockOptions patient;
   patient.wait_seconds = 0.05;
   EXPECT_THAT(refused(patient), HasSubstr("is being written by"));
 }
 
-// A prune beside a training holds a target for a moment: the save waits, other prunes do not.
-TEST_F(ClaimTest, WritersWaitForOneThatOnlyRemoves) {
+// A prune during a training holds a target for a moment: the save waits, other prunes do not.
+TEST_F(WriteLockTest, WritersWaitForOneThatOnlyRemoves) {
   const WriteLockOptions to_remove{.to_remove = true};
   auto first = std::make_unique<WriteLock>(memory_, "runs/a", to_remove);
   EXPECT_THAT(refused(to_remove), HasSubstr("runs/a is being pruned or cleaned up by process"));
@@ -214,10 +214,10 @@ TEST_F(ClaimTest, WritersWaitForOneThatOnlyRemoves) {
 }
 
 // Two find a dead one's lock: the kernel's lock on it is for a moment that of the faster one.
-TEST_F(ClaimTest, WritersWaitForOneThatTakesADeadOnesLock) {
+TEST_F(WriteLockTest, WritersWaitForOneThatTakesADeadOnesLock) {
   LockRecord record = record_of(dead());
   record.locked = true;
-  put_claim(record);
+  put_lock(record);
   auto faster = memory_->open_lockable(kLock, LockMode::exclusive);
   ASSERT_EQ(faster->lock(LockMode::exclusive), LockState::taken);
   EXPECT_THAT(refused({.to_remove = true}),
@@ -231,7 +231,7 @@ TEST_F(ClaimTest, WritersWaitForOneThatTakesADeadOnesLock) {
 }
 
 // Without locks, a dead one's lock is given back while it is judged, and a living one takes it.
-TEST_F(ClaimTest, ALockThatIsHandedOverIsJudgedAnew) {
+TEST_F(WriteLockTest, ALockThatIsHandedOverIsJudgedAnew) {
   memory_->put(kLock, record_of(dead()).to_text());
   LockRecord next = record_of(ProcessIdentity::current());
   next.token = "ffeeddccbbaa9988";
@@ -248,19 +248,19 @@ TEST_F(ClaimTest, ALockThatIsHandedOverIsJudgedAnew) {
   EXPECT_EQ(read_lock_token(*memory_, kLock), next.token);
 }
 
-// Without locks another claim mistakes the lock for a dead one's, and would put it back.
-TEST_F(ClaimTest, ALockThatWasMovedIsGivenBackToo) {
+// Without locks another process mistakes the lock for a dead one's, and would put it back.
+TEST_F(WriteLockTest, ALockThatWasMovedIsGivenBackToo) {
   hooked_->has_locks = false;
-  auto claim = std::make_unique<WriteLock>(hooked_, "runs/a");
+  auto mine = std::make_unique<WriteLock>(hooked_, "runs/a");
   memory_->rename(kLock, "runs/" + aside_name(Aside::owner, "a", kToken));
-  claim.reset();
+  mine.reset();
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
 // Without locks two take a dead one's lock: the slower finds the place of its record taken, and
 // leaves it there, as what the dead one left is known by it.
-TEST_F(ClaimTest, TheSlowerOfTwoLeavesTheDeadOnesRecord) {
-  put_claim(record_of(dead()));
+TEST_F(WriteLockTest, TheSlowerOfTwoLeavesTheDeadOnesRecord) {
+  put_lock(record_of(dead()));
   LockRecord faster = record_of(ProcessIdentity::current());
   faster.token = "ffeeddccbbaa9988";
   bool is_slow = true;
@@ -273,12 +273,12 @@ TEST_F(ClaimTest, TheSlowerOfTwoLeavesTheDeadOnesRecord) {
   EXPECT_THAT(refused(hooked_), HasSubstr("runs/a is being written by process"));
   memory_->remove_all(kLock);
   EXPECT_EQ(memory_->list("runs").size(), 2u);
-  { const WriteLock claim(memory_, "runs/a"); }
+  { const WriteLock mine(memory_, "runs/a"); }
   EXPECT_THAT(memory_->list("runs"), IsEmpty());
 }
 
 // Over a network a call whose answer is lost is made again: what it did fails the second time.
-TEST_F(ClaimTest, ALostAnswerDoesNotRefuseTheClaimItself) {
+TEST_F(WriteLockTest, ALostAnswerDoesNotRefuseTheLockItself) {
   for (const bool has_locks : {true, false}) {
     for (const ErrorKind kind : {ErrorKind::invalid, ErrorKind::not_found}) {
       hooked_->has_locks = has_locks;
@@ -286,7 +286,7 @@ TEST_F(ClaimTest, ALostAnswerDoesNotRefuseTheClaimItself) {
       hooked_->after = [&](std::string_view call, const std::string& path) {
         if (call == "rename" && !std::exchange(is_lost, true)) fail(kind, "{}: again", path);
       };
-      { const WriteLock claim(hooked_, "runs/a"); }
+      { const WriteLock mine(hooked_, "runs/a"); }
       EXPECT_TRUE(is_lost);
       EXPECT_THAT(memory_->list("runs"), IsEmpty());
     }
@@ -315,7 +315,7 @@ TEST(AsideNames, HideNumbersAndComeBack) {
   }
 }
 
-// A folder that goes between two looks at it, as its owner removes it.
+// A folder that its owner removes between two accesses.
 class VanishingFolder final : public ForwardingFileSystem {
  public:
   using ForwardingFileSystem::ForwardingFileSystem;
@@ -326,8 +326,8 @@ class VanishingFolder final : public ForwardingFileSystem {
   }
 };
 
-TEST_F(ClaimTest, WhoseLeftoversGoWhileTheyAreLookedAt) {
-  put_claim(record_of(elsewhere()));
+TEST_F(WriteLockTest, WhoseLeftoversGoWhileTheyAreRead) {
+  put_lock(record_of(elsewhere()));
   const VanishingFolder files(memory_);
   const std::vector<Leftover> left = find_leftovers(files, "runs", "a", 1'000'600);
   ASSERT_EQ(left.size(), 1u);

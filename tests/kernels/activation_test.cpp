@@ -85,13 +85,13 @@ TEST(Activation, ForwardEqualsAPlainLoop) {
                                  .alpha_p = in.alpha_p,
                                  .alpha_n = in.alpha_n};
       });
-      std::vector<double> wanted(in.dy.size());
+      std::vector<double> expected(in.dy.size());
       for (int64_t row = 0; row < in.rows; ++row) {
         for (int64_t i = 0; i < in.width; ++i) {
-          wanted[static_cast<size_t>(row * in.width + i)] = in.factor(row) * in.value(row, i);
+          expected[static_cast<size_t>(row * in.width + i)] = in.factor(row) * in.value(row, i);
         }
       }
-      expect_near(y, wanted, type == Type::f32 ? 8 : 0.6, 1, name_of(type));
+      expect_near(y, expected, type == Type::f32 ? 8 : 0.6, 1, name_of(type));
     }
   }
 }
@@ -120,22 +120,22 @@ TEST(Activation, BackwardEqualsFiniteDifferences) {
                                   .dalpha_n = is_xielu ? dn.array() : Array(),
                                   .dbias = in.has_scale ? Gradient() : Gradient(dbias, false)};
       });
-      std::vector<double> wanted(in.x.size()), by_scale(dscale.size());
+      std::vector<double> expected(in.x.size()), by_scale(dscale.size());
       double by_p = 0.5, by_n = 0.5;
       for (int64_t row = 0; row < in.rows; ++row) {
         for (int64_t i = 0; i < in.width; ++i) {
           const double dy = in.dy[row * in.width + i], scaled = in.factor(row) * dy;
           const auto at = static_cast<size_t>((is_gated(in.kind) ? 2 : 1) * row * in.width + i);
-          wanted[at] = scaled * in.slope(row, i, 0);
+          expected[at] = scaled * in.slope(row, i, 0);
           if (is_gated(in.kind)) {
-            wanted[at + static_cast<size_t>(in.width)] = scaled * in.slope(row, i, 1);
+            expected[at + static_cast<size_t>(in.width)] = scaled * in.slope(row, i, 1);
           }
           by_scale[static_cast<size_t>(row)] += dy * in.value(row, i);
           by_p += scaled * in.slope(row, i, 2);
           by_n += scaled * in.slope(row, i, 3);
         }
       }
-      expect_near(dx, wanted, type == Type::f32 ? 32 : 0.6, 1, name_of(type));
+      expect_near(dx, expected, type == Type::f32 ? 32 : 0.6, 1, name_of(type));
       expect_near(dscale, by_scale, 32, 16, "dscale");
       if (!in.has_scale) {
         std::vector<double> sums(width);
@@ -172,9 +172,9 @@ TEST(Activation, KeepsSmallAndLargeNumbers) {
       return ActivationForward{
           .kind = kind, .rows = 1, .width = static_cast<int64_t>(numbers.size()), .x = x, .y = to};
     });
-    std::vector<double> wanted;
-    for (size_t i = 0; i < x.size(); ++i) wanted.push_back(activation(kind, x[i], 0, 0, 0));
-    expect_near(y, wanted, 4, 1e-6, "");
+    std::vector<double> expected;
+    for (size_t i = 0; i < x.size(); ++i) expected.push_back(activation(kind, x[i], 0, 0, 0));
+    expect_near(y, expected, 4, 1e-6, "");
   }
 }
 

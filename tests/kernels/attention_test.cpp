@@ -163,14 +163,14 @@ TEST(Attention, ForwardEqualsAPlainLoop) {
   for (const Type type : kTypes) {
     for (const auto& p : problems(type)) {
       for (auto& device : devices()) {
-        const auto wanted = attend(p, p.qkv.values());
+        const auto expected = attend(p, p.qkv.values());
         Numbers output(p.doutput.size(), type), again = output;
-        Numbers log_sum(wanted.log_sum.size(), Type::f32);
+        Numbers log_sum(expected.log_sum.size(), Type::f32);
         device.kernels->run(forward(p, output, log_sum.floats()));
         device.kernels->run(forward(p, again, log_sum.floats()));
-        expect_near(output, wanted.output,
+        expect_near(output, expected.output,
                     type == Type::f32 ? 32 : 0.6 * std::min(product_slack(), 2.0), 1, device.name);
-        expect_near(log_sum, wanted.log_sum, 16, 4, device.name);
+        expect_near(log_sum, expected.log_sum, 16, 4, device.name);
         EXPECT_TRUE(output.bits() == again.bits()) << device.name;
       }
     }
@@ -182,9 +182,9 @@ TEST(Attention, PartsOfTheKeysMergeToTheWhole) {
     const int64_t half = p.shape.keys / 2;
     if (half == 0) continue;
     for (auto& device : devices()) {
-      const auto wanted = attend(p, p.qkv.values());
+      const auto expected = attend(p, p.qkv.values());
       Numbers output(p.doutput.size(), Type::f32), part = output;
-      Numbers log_sum(wanted.log_sum.size(), Type::f32), part_log_sum = log_sum;
+      Numbers log_sum(expected.log_sum.size(), Type::f32), part_log_sum = log_sum;
       auto first = forward(p, part, part_log_sum.floats());
       first.shape.keys = half;
       device.kernels->run(first);
@@ -200,8 +200,8 @@ TEST(Attention, PartsOfTheKeysMergeToTheWhole) {
                                          .output = output.floats(),
                                          .output_strides = p.output,
                                          .log_sum = log_sum.floats()});
-      expect_near(output, wanted.output, 32, 1, device.name);
-      expect_near(log_sum, wanted.log_sum, 16, 4, device.name);
+      expect_near(output, expected.output, 32, 1, device.name);
+      expect_near(log_sum, expected.log_sum, 16, 4, device.name);
     }
   }
 }
@@ -302,16 +302,16 @@ TEST(Attention, TheFormulaIsTheSlope) {
 TEST(Attention, BackwardEqualsTheFormula) {
   for (const Type type : kTypes) {
     for (const auto& p : problems(type)) {
-      const auto wanted = gradients(p);
+      const auto expected = gradients(p);
       for (auto& device : devices()) {
         const Numbers zero(p.qkv.size(), type);
         const auto got = backward(*device.kernels, p, false, zero);
         // Outputs are rounded to the type before they are multiplied.
-        expect_near(got, wanted, type == Type::f32 ? 64 : 4, 2, device.name + name_of(type));
+        expect_near(got, expected, type == Type::f32 ? 64 : 4, 2, device.name + name_of(type));
         EXPECT_TRUE(got.bits() == backward(*device.kernels, p, false, zero).bits());
         const auto before = random_numbers(static_cast<int64_t>(p.qkv.size()), type, 8);
         const auto added = backward(*device.kernels, p, true, before);
-        auto sum = wanted;
+        auto sum = expected;
         const bool gaps = p.shape.dim != p.shape.value_dim;  // elements of no head stay as they are
         for (size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
         expect_near(added, sum, type == Type::f32 ? 64 : 4, 2, device.name + (gaps ? " gaps" : ""));

@@ -119,7 +119,7 @@ TEST(CrossEntropy, EqualsAPlainLoop) {
     check(Problem(7, 37, 0, type));
     check(Problem(3, 9000, 0, type));
     check(Problem(400, 1000, 0, type));  // more than a GPU has blocks for at once
-    // More than a block of a GPU has shared memory for, or registers beside it.
+    // More than a block of a GPU has shared memory, or shared memory and registers, for.
     for (const int64_t columns : {128256, 150000, 164352, 164360})
       check(Problem(2, columns, 0, type));
   }

@@ -36,9 +36,10 @@ TEST(Elementwise, CopyKeepsWhatIsNotANumberAndRoundsAtTheEdges) {
       return Copy{.count = static_cast<int64_t>(x.size()), .x = half, .y = y};
     });
     for (size_t i = 0; i < x.size(); ++i) {
-      double wanted = rounded(x[i], type);
-      if (type == Type::f16 && std::fabs(wanted) > 65504) wanted = std::copysign(infinite, x[i]);
-      EXPECT_EQ(back[i], wanted) << numbers[i] << ' ' << name_of(type);
+      double expected = rounded(x[i], type);
+      if (type == Type::f16 && std::fabs(expected) > 65504)
+        expected = std::copysign(infinite, x[i]);
+      EXPECT_EQ(back[i], expected) << numbers[i] << ' ' << name_of(type);
       EXPECT_EQ(std::signbit(back[i]), std::signbit(x[i])) << numbers[i];
     }
     x.floats()[0] = std::numeric_limits<float>::quiet_NaN();
@@ -63,12 +64,12 @@ TEST(Elementwise, CopyRowsTakesRowsThatLieApart) {
                         .y = to,
                         .accumulate = accumulate};
       });
-      auto wanted = before.values();
+      auto expected = before.values();
       for (size_t i = 0; i < 5 * 37; ++i) {
-        auto& to = wanted[i / 37 * 40 + i % 37];
+        auto& to = expected[i / 37 * 40 + i % 37];
         to = x[i / 37 * 50 + i % 37] + (accumulate ? to : 0);
       }
-      expect_near(y, wanted, steps(type), 0, name_of(type));
+      expect_near(y, expected, steps(type), 0, name_of(type));
     }
   }
 }
@@ -122,14 +123,14 @@ TEST(Elementwise, GatesOfRows) {
                               .dx = to,
                               .dlogit = dlogit.floats()};
     });
-    std::vector<double> wanted, by_x, by_logit(3);
+    std::vector<double> expected, by_x, by_logit(3);
     for (int64_t i = 0; i < rows * width; ++i) {
       const double g = gate(i / width);
-      wanted.push_back(g * x[i]);
+      expected.push_back(g * x[i]);
       by_x.push_back(g * dy[i]);
       by_logit[static_cast<size_t>(i / width)] += dy[i] * x[i] * g * (1 - g);
     }
-    expect_near(y, wanted, type == Type::f32 ? 4 : 0.6, 0x1p-14, "y");
+    expect_near(y, expected, type == Type::f32 ? 4 : 0.6, 0x1p-14, "y");
     expect_near(dx, by_x, type == Type::f32 ? 4 : 0.6, 0x1p-14, "dx");
     expect_near(dlogit, by_logit, 32, 4, "dlogit");
   }
@@ -183,10 +184,10 @@ TEST(Sums, RowsAreAdded) {
         const auto sum = on_all(before, [&, r = rows, w = width](Numbers& to) {
           return SumRows{.rows = r, .width = w, .x = x, .sum = {to, accumulate}};
         });
-        auto wanted = before.values();
-        if (!accumulate) std::ranges::fill(wanted, 0.0);
-        for (size_t i = 0; i < x.size(); ++i) wanted[i % static_cast<size_t>(width)] += x[i];
-        expect_near(sum, wanted, 16, 8, name_of(type));
+        auto expected = before.values();
+        if (!accumulate) std::ranges::fill(expected, 0.0);
+        for (size_t i = 0; i < x.size(); ++i) expected[i % static_cast<size_t>(width)] += x[i];
+        expect_near(sum, expected, 16, 8, name_of(type));
       }
     }
   }

@@ -48,11 +48,11 @@ struct Sum {
 /// their sums in fp32.
 ///
 /// Hopper's tensor cores add 32 products at a time to what there is so far. All are shifted to the
-/// exponent of the largest, 13 bits behind the point stay, and the rest is cut off; so it is of the
+/// exponent of the largest, 13 bits after the point stay, and the rest is cut off; so it is of the
 /// sum (DeepSeek-AI 2024, DeepSeek-V3 technical report, 3.3.2; a sum below that is 1454.7 was off
 /// by 1.509 on an H200, and is if one adds like that). Call the last bit of the largest
 /// intermediate the unit. An addition then loses less than a unit of each product that has bits
-/// below it, of the sum before and of the sum behind it, and nothing where all are multiples of the
+/// below it, of the sum before and of the sum after it, and nothing where all are multiples of the
 /// unit. Intermediates are sums of neighbouring products, whose largest is the distance between the
 /// lowest and the highest of the sums from the first on.
 Sum sum_of(std::span<const double> products, size_t block) {
@@ -120,13 +120,13 @@ void check(Kernels& kernels, const Case& x, const Factors& factors, Type result,
     for (int64_t i = 0; i < x.m * x.n; ++i) {
       const Sum& sum = factors.sums[static_cast<size_t>(i)];
       const double product = sum.value * (2.0 / 3);
-      const double wanted =
+      const double expected =
           product + (x.accumulate ? before[x.place + i] : 0) + (x.has_bias ? bias[i % x.n] : 0);
-      double size = std::max(std::fabs(wanted), 64 * std::sqrt(static_cast<double>(x.k)));
+      double size = std::max(std::fabs(expected), 64 * std::sqrt(static_cast<double>(x.k)));
       // cuBLASLt rounds a product before it adds it to what is there.
       if (is_gpu && x.accumulate && result != Type::f32) size += std::fabs(product);
       const double rounding = (result == Type::f32 ? 32 : 0.6) * step_of(result) * size;
-      ASSERT_NEAR(c[x.place + i], wanted, rounding + (is_gpu ? sum.loss * (2.0 / 3) : 0))
+      ASSERT_NEAR(c[x.place + i], expected, rounding + (is_gpu ? sum.loss * (2.0 / 3) : 0))
           << name << " to " << name_of(result) << ", k " << x.k << ", element " << i;
     }
     EXPECT_TRUE(time == 0 || bits == c.bits()) << name;

@@ -6,9 +6,9 @@
 namespace ferry::kernels {
 namespace {
 
-/// Each number of the format, those half way between neighbours, a little beside those, and what
-/// lies beyond.
-std::vector<double> telling_numbers(Float8 format) {
+/// Each number of the format, those half way between neighbours, those a little off half way, and
+/// those out of range.
+std::vector<double> numbers_around(Float8 format) {
   std::vector<double> all{0.0, -0.0, kInfinity, -kInfinity, kNaN, 1e30, -1e30, 1e-30, FLT_MAX};
   for (int code = 0; code < 0x7F; ++code) {
     const double low = value_of(static_cast<uint8_t>(code), format);
@@ -39,7 +39,7 @@ std::vector<uint8_t> rounded_on(Kernels& kernels, const Numbers& x, int64_t rows
 TEST(Float8, RoundsToTheNearestNumber) {
   for (auto& device : devices()) {
     for (const Float8 format : kFormats) {
-      std::vector<double> numbers = telling_numbers(format);
+      std::vector<double> numbers = numbers_around(format);
       numbers.resize((numbers.size() + 255) / 256 * 256);
       for (const int64_t rows : {int64_t{1}, int64_t{16}}) {  // one by one, and in tiles
         for (const float factor : {1.0F, 4.0F, 0.125F}) {

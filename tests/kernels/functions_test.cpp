@@ -18,11 +18,11 @@ double greatest_error(float low, float high, const F& function, const G& truth) 
   const auto check = [&](uint32_t bits) {
     const auto x = std::bit_cast<float>(bits);
     if (!(x >= low && x <= high)) return;
-    const double wanted = truth(static_cast<double>(x));
-    if (std::fabs(wanted) < 0x1p-126) return;
+    const double expected = truth(static_cast<double>(x));
+    if (std::fabs(expected) < 0x1p-126) return;
     const double got = function(all(x))[3];
-    const double unit = std::ldexp(1, std::ilogb(wanted) - 23);
-    greatest = std::max(greatest, std::fabs(got - wanted) / unit);
+    const double unit = std::ldexp(1, std::ilogb(expected) - 23);
+    greatest = std::max(greatest, std::fabs(got - expected) / unit);
   };
   for (uint64_t bits = 1; bits < 0x7F800000; bits += kStep) {
     check(static_cast<uint32_t>(bits));

@@ -32,7 +32,7 @@ void check(Kernels& kernels, const Case& x, Type type, Type result, const std::s
   const auto a = random_numbers(x.m * x.k, type, 1), b = random_numbers(x.k * x.n, type, 2);
   const auto bias = random_numbers(x.n, type, 3);
   const auto before = random_numbers(x.m * x.n, result, 4);
-  const auto wanted = expected(x, a, b, before, bias);
+  const auto reference = expected(x, a, b, before, bias);
   std::string bits;
   for (int time = 0; time < 2; ++time) {
     auto c = before;
@@ -48,7 +48,7 @@ void check(Kernels& kernels, const Case& x, Type type, Type result, const std::s
                        .bias = x.has_bias ? ConstArray(bias) : ConstArray()});
     const auto size = std::sqrt(static_cast<double>(x.k) + 1);
     const double slack = type == Type::f32 ? 1 : product_slack();
-    expect_near(c, wanted, result == Type::f32 ? 16 * slack : 0.6, size,
+    expect_near(c, reference, result == Type::f32 ? 16 * slack : 0.6, size,
                 name + " " + name_of(type) + " to " + name_of(result) + " m " +
                     std::to_string(x.m) + " n " + std::to_string(x.n) + " k " +
                     std::to_string(x.k));
@@ -84,7 +84,7 @@ TEST(Matmul, GivesItsResultToAnActivationFunction) {
           for (const bool has_bias : {true, false}) {
             const auto a = random_numbers(m * k, type, 1), b = random_numbers(n * k, type, 2),
                        bias = random_numbers(n, type, 3);
-            Numbers c(static_cast<size_t>(m * n), type), activated = c, wanted = c;
+            Numbers c(static_cast<size_t>(m * n), type), activated = c, reference = c;
             device.kernels->run(Matmul{.m = m,
                                        .n = n,
                                        .k = k,
@@ -101,8 +101,8 @@ TEST(Matmul, GivesItsResultToAnActivationFunction) {
             const double slack = type == Type::f32 ? 16 * product_slack() : 0.6;
             expect_near(c, expected(plain, a, b, c, bias), slack, size, name);
             device.kernels->run(
-                ActivationForward{.kind = kind, .rows = m, .width = n, .x = c, .y = wanted});
-            expect_near(activated, wanted.values(), type == Type::f32 ? 1 : 1.2, size, name);
+                ActivationForward{.kind = kind, .rows = m, .width = n, .x = c, .y = reference});
+            expect_near(activated, reference.values(), type == Type::f32 ? 1 : 1.2, size, name);
           }
         }
       }
@@ -176,13 +176,13 @@ void check(const Groups& x, Type type, bool b_transposed, bool has_bias) {
     weights.push_back(random_numbers(x.n * x.k, type, 10 + g));
     if (has_bias) biases.push_back(random_numbers(x.n, type, 20 + g));
   }
-  const auto wanted = expected(x, a, weights, b_transposed, biases);
+  const auto reference = expected(x, a, weights, b_transposed, biases);
   const std::vector<ConstArray> b(weights.begin(), weights.end());
   const std::vector<ConstArray> bias(biases.begin(), biases.end());
   for (auto& device : devices()) {
     std::string bits;
     for (int time = 0; time < 2; ++time) {
-      Numbers c(wanted.size(), type);
+      Numbers c(reference.size(), type);
       device.kernels->run(GroupedMatmul{.n = x.n,
                                         .k = x.k,
                                         .rows = x.rows(),
@@ -192,7 +192,8 @@ void check(const Groups& x, Type type, bool b_transposed, bool has_bias) {
                                         .c = c,
                                         .b_transposed = b_transposed,
                                         .bias = bias});
-      expect_near(c, wanted, type == Type::f32 ? 32 : 0.6, std::sqrt(static_cast<double>(x.k)) + 1,
+      expect_near(c, reference, type == Type::f32 ? 32 : 0.6,
+                  std::sqrt(static_cast<double>(x.k)) + 1,
                   device.name + " " + name_of(type) + " n " + std::to_string(x.n) + " k " +
                       std::to_string(x.k) + (b_transposed ? " transposed" : ""));
       EXPECT_TRUE(time == 0 || bits == c.bits()) << device.name;
@@ -215,17 +216,17 @@ TEST(GroupedMatmul, EqualsAProductForEachGroup) {
 std::vector<double> expected_gradient(const Groups& x, size_t group, const std::vector<double>& a,
                                       const std::vector<double>& b, const Numbers& before,
                                       bool accumulate) {
-  auto wanted = before.values();
-  if (!accumulate) std::ranges::fill(wanted, 0.0);
+  auto reference = before.values();
+  if (!accumulate) std::ranges::fill(reference, 0.0);
   for (int64_t row = x.offsets[group]; row < x.offsets[group + 1]; ++row) {
     for (int64_t i = 0; i < x.k; ++i) {
       for (int64_t j = 0; j < x.n; ++j) {
-        wanted[static_cast<size_t>(i * x.n + j)] +=
+        reference[static_cast<size_t>(i * x.n + j)] +=
             a[static_cast<size_t>(row * x.k + i)] * b[static_cast<size_t>(row * x.n + j)];
       }
     }
   }
-  return wanted;
+  return reference;
 }
 
 void check_gradient(const Groups& x, Type type, Type result, bool accumulate) {
@@ -236,9 +237,9 @@ void check_gradient(const Groups& x, Type type, Type result, bool accumulate) {
   for (unsigned g = 0; g < x.count(); ++g) {
     before.push_back(random_numbers(x.k * x.n, result, 10 + g));
   }
-  std::vector<std::vector<double>> wanted;
+  std::vector<std::vector<double>> reference;
   for (size_t g = 0; g < x.count(); ++g) {
-    wanted.push_back(expected_gradient(x, g, a_values, b_values, before[g], accumulate));
+    reference.push_back(expected_gradient(x, g, a_values, b_values, before[g], accumulate));
   }
   for (auto& device : devices()) {
     std::string bits;
@@ -257,7 +258,7 @@ void check_gradient(const Groups& x, Type type, Type result, bool accumulate) {
       std::string all_bits;
       for (size_t g = 0; g < x.count(); ++g) {
         const auto rows = static_cast<double>(x.offsets[g + 1] - x.offsets[g]);
-        expect_near(sums[g], wanted[g], result == Type::f32 ? 32 : 1.1, std::sqrt(rows) + 4,
+        expect_near(sums[g], reference[g], result == Type::f32 ? 32 : 1.1, std::sqrt(rows) + 4,
                     device.name + " " + name_of(type) + " to " + name_of(result) + ", group " +
                         std::to_string(g) + " of " + std::to_string(x.count()) +
                         (accumulate ? ", added" : ""));
@@ -280,7 +281,7 @@ TEST(GroupedMatmulGradient, AddsAProductForEachGroup) {
   }
 }
 
-// Rows of a neighbour are read beside a group's own.
+// A group's kernel also reads rows of its neighbour.
 TEST(GroupedMatmulGradient, NoNumbersOfAGroupStayThere) {
   const Groups x{{0, 37, 74, 111}, 72, 136};
   for (auto& device : devices()) {

@@ -96,9 +96,10 @@ TEST(Norm, AddsTheResidualFirst) {
       const auto in = inputs(rows, type);
       const auto residual = random_numbers(rows.elements(), type, 8);
       for (auto& device : devices()) {
-        Numbers sum(in.x.size(), type), wanted(in.x.size(), type), got = wanted, got_sum = sum;
+        Numbers sum(in.x.size(), type), reference(in.x.size(), type), got = reference,
+                                                                      got_sum = sum;
         device.kernels->run(Add{.count = rows.elements(), .a = in.x, .b = residual, .y = sum});
-        auto apart = forward(rows, rms, in, wanted);
+        auto apart = forward(rows, rms, in, reference);
         apart.x = sum;
         device.kernels->run(apart);
         auto at_once = forward(rows, rms, in, got);
@@ -106,7 +107,7 @@ TEST(Norm, AddsTheResidualFirst) {
         at_once.sum = got_sum;
         device.kernels->run(at_once);
         EXPECT_TRUE(sum.bits() == got_sum.bits()) << device.name;
-        EXPECT_TRUE(wanted.bits() == got.bits()) << device.name;
+        EXPECT_TRUE(reference.bits() == got.bits()) << device.name;
       }
     }
   }

@@ -52,10 +52,10 @@ struct State {
   }
 };
 
-/// Runs make(step) on every device; wanted(i, gradient, numbers of the state) changes plain
-/// numbers.
-template <typename Make, typename Wanted>
-void check(size_t moments, double decay, const Make& make, const Wanted& wanted,
+/// Runs make(step) on every device; update(gradient, numbers of the state) does the same to
+/// plain numbers.
+template <typename Make, typename Update>
+void check(size_t moments, double decay, const Make& make, const Update& update,
            Type moment_type = Type::f32) {
   for (const Type type : kTypes) {
     const auto gradient = random_numbers(kCount, type, 9);
@@ -83,7 +83,7 @@ void check(size_t moments, double decay, const Make& make, const Wanted& wanted,
       for (size_t i = 0; i < kCount; ++i) {
         std::vector<double> plain{old.parameter[i]};
         for (const auto& moment : old.moments) plain.push_back(moment[i]);
-        wanted(0.5 * gradient[i], plain);
+        update(0.5 * gradient[i], plain);
         for (size_t j = 0; j <= moments; ++j) numbers[j].push_back(plain[j]);
       }
       expect_near(s.parameter, numbers[0], 8, 1, device.name);
@@ -311,8 +311,8 @@ TEST(Adam, OfRemaindersIsThatOfFp32Parameters) {
         run.states = whole.states();
         device.kernels->run(step);
         for (size_t i = 0; i < kCount; ++i) {
-          const float wanted = whole.parameter.floats()[i];
-          ASSERT_EQ(halves.parameter(i), std::bit_cast<uint32_t>(wanted)) << device.name << i;
+          const float reference = whole.parameter.floats()[i];
+          ASSERT_EQ(halves.parameter(i), std::bit_cast<uint32_t>(reference)) << device.name << i;
         }
       }
       EXPECT_NE(halves.parameter(0), parameters[0]);

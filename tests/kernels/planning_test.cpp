@@ -10,7 +10,7 @@
 namespace ferry::kernels {
 namespace {
 
-// Of as many ranks, more than a process has addresses for.
+// Plans a thousand ranks: more memory than a process has addresses for.
 TEST(Planning, TakesNoAddresses) {
   constexpr size_t kBytes = size_t{1} << 38;
   std::vector<std::unique_ptr<PlanningKernels>> ranks;

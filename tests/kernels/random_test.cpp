@@ -34,15 +34,15 @@ TEST(Dropout, KeepsWhatTheAddressesSay) {
                        .residual = has_residual ? ConstArray(residual) : ConstArray(),
                        .y = to};
       });
-      std::vector<double> wanted;
+      std::vector<double> expected;
       int64_t dropped = 0;
       for (int64_t i = 0; i < rows * width; ++i) {
         const int64_t element = ids[static_cast<size_t>(i / width)] * 201 + 33 + i % width;
         const bool is_kept = uniform_at(99, static_cast<uint64_t>(element)) >= 0.25F;
         dropped += is_kept ? 0 : 1;
-        wanted.push_back((is_kept ? x[i] / 0.75 : 0) + (has_residual ? residual[i] : 0));
+        expected.push_back((is_kept ? x[i] / 0.75 : 0) + (has_residual ? residual[i] : 0));
       }
-      expect_near(y, wanted, type == Type::f32 ? 4 : 0.6, 1, name_of(type));
+      expect_near(y, expected, type == Type::f32 ? 4 : 0.6, 1, name_of(type));
       EXPECT_NEAR(static_cast<double>(dropped) / (rows * width), 0.25, 0.06);
     }
   }
@@ -63,9 +63,9 @@ TEST(FillNormal, EqualsTheTransformOfEachAddress) {
         return FillNormal{
             .count = 300, .key = 17, .first = first, .mean = 0.5, .deviation = 2, .y = to};
       });
-      std::vector<double> wanted;
-      for (uint64_t i = 0; i < 300; ++i) wanted.push_back(0.5 + 2 * normal_at(17, first + i));
-      expect_near(y, wanted, type == Type::f32 ? 16 : 0.6, 1, name_of(type));
+      std::vector<double> expected;
+      for (uint64_t i = 0; i < 300; ++i) expected.push_back(0.5 + 2 * normal_at(17, first + i));
+      expect_near(y, expected, type == Type::f32 ? 16 : 0.6, 1, name_of(type));
     }
   }
 }

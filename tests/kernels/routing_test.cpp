@@ -136,11 +136,11 @@ TEST(Router, ForwardAndBackwardEqualPlainLoops) {
         Row row;
         for (int64_t e = 0; e < kExperts; ++e) row.push_back(logits[t * kExperts + e]);
         const auto chosen = choose(s, row, bias);
-        const auto wanted = weights_of(s, row, chosen);
+        const auto expected = weights_of(s, row, chosen);
         for (size_t j = 0; j < chosen.size(); ++j) {
           const auto at = static_cast<size_t>(t * s.chosen) + j;
           ASSERT_EQ(experts[at], static_cast<int32_t>(chosen[j])) << device.name << ' ' << t;
-          ASSERT_NEAR(weights[at], wanted[j], 2e-6);
+          ASSERT_NEAR(weights[at], expected[j], 2e-6);
         }
         const auto loss = [&] {
           const auto w = weights_of(s, row, chosen);
@@ -199,9 +199,9 @@ TEST(Experts, AreCounted) {
                           .counts = to.floats(),
                           .accumulate = accumulate};
     });
-    std::vector<double> wanted{0, 1, 2, 1, 1, 1, 0, 2};
-    for (auto& count : wanted) count += accumulate ? 10 : 0;
-    EXPECT_EQ(counts.values(), wanted);
+    std::vector<double> expected{0, 1, 2, 1, 1, 1, 0, 2};
+    for (auto& count : expected) count += accumulate ? 10 : 0;
+    EXPECT_EQ(counts.values(), expected);
   }
 }
 
@@ -256,9 +256,9 @@ TEST(Experts, PartsOfThemAreRowsOfTheirOwn) {
 TEST(Experts, BalanceLossEqualsAPlainLoop) {
   const auto scores = random_numbers(kTokens * kExperts, Type::f32, 1);
   const auto counts = random_numbers(kSequences * kExperts, Type::f32, 2);
-  double wanted = 3;
+  double expected = 3;
   for (int64_t i = 0; i < kTokens * kExperts; ++i) {
-    wanted += 0.25 * scores[i] * counts[i / kExperts % kSequences * kExperts + i % kExperts];
+    expected += 0.25 * scores[i] * counts[i / kExperts % kSequences * kExperts + i % kExperts];
   }
   for (auto& device : devices()) {
     double loss = 3;
@@ -272,18 +272,18 @@ TEST(Experts, BalanceLossEqualsAPlainLoop) {
                                     .gradient_factor = 0.5,
                                     .loss = &loss,
                                     .gradient = gradient.floats()});
-    EXPECT_NEAR(loss, wanted, 1e-9);
+    EXPECT_NEAR(loss, expected, 1e-9);
     for (size_t i = 0; i < counts.size(); ++i) EXPECT_EQ(gradient[i], 0.5 * counts[i]);
   }
 }
 
 TEST(Experts, ZLossEqualsAPlainLoop) {
   const auto logits = random_numbers(kTokens * kExperts, Type::f32, 1, 3);
-  double wanted = 3;
+  double expected = 3;
   for (int64_t t = 0; t < kTokens; ++t) {
     Row row;
     for (int64_t e = 0; e < kExperts; ++e) row.push_back(logits[t * kExperts + e]);
-    wanted += 0.25 * squared_log_sum(row);
+    expected += 0.25 * squared_log_sum(row);
   }
   for (auto& device : devices()) {
     double loss = 3;
@@ -292,7 +292,7 @@ TEST(Experts, ZLossEqualsAPlainLoop) {
                               .logits = logits.floats(),
                               .factor = 0.25,
                               .loss = &loss});
-    EXPECT_NEAR(loss / wanted, 1, 1e-6) << device.name;
+    EXPECT_NEAR(loss / expected, 1, 1e-6) << device.name;
   }
 }
 

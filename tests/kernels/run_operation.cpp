@@ -3,7 +3,7 @@
 //   run_operation OPERATION FOLDER NAME=NUMBER...
 //
 // An input `x` is FOLDER/x: elements of the type (type=0: fp32, 1: bf16) or of int32. Outputs are
-// written beside the inputs.
+// written to the same folder.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

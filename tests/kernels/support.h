@@ -120,8 +120,8 @@ struct Device {
   std::string name;
   std::unique_ptr<Kernels> kernels;
 };
-/// Of the test program's kind: every set of instructions of this machine with one and with three
-/// threads; or the GPU. Operations are done when run() returns, and take any memory of the tests.
+/// The devices of the test program's kind: each instruction set of this machine with one and with
+/// three threads; or the GPU. run() waits for its operation, which takes any memory of the tests.
 std::vector<Device> devices();
 std::unique_ptr<Kernels> one_device(int threads = 1);
 /// How many times the processor's error the device's products of 16-bit numbers may have: those of

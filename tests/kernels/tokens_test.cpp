@@ -24,14 +24,14 @@ TEST(Embedding, TakesRowsOfThisRank) {
                                 .y = to,
                                 .accumulate = accumulate};
       });
-      std::vector<double> wanted;
+      std::vector<double> expected;
       for (int64_t i = 0; i < count * width; ++i) {
         const int64_t row = ids[static_cast<size_t>(i / width)] - first;
         const bool is_here = row >= 0 && row < rows;
-        wanted.push_back((accumulate ? before[i] : 0) +
-                         (is_here ? table[row * width + i % width] : 0));
+        expected.push_back((accumulate ? before[i] : 0) +
+                           (is_here ? table[row * width + i % width] : 0));
       }
-      expect_near(y, wanted, steps(type), 1e-3, name_of(type));
+      expect_near(y, expected, steps(type), 1e-3, name_of(type));
     }
   }
 }
@@ -51,12 +51,12 @@ void check_embedding_gradient(const std::vector<int32_t>& ids, int64_t width, in
                              .dy = dy,
                              .dtable = to};
   });
-  auto wanted = before.values();
+  auto expected = before.values();
   for (int64_t i = 0; i < count * width; ++i) {
     const int64_t row = ids[static_cast<size_t>(i / width)] - first;
-    if (row >= 0 && row < rows) wanted[static_cast<size_t>(row * width + i % width)] += dy[i];
+    if (row >= 0 && row < rows) expected[static_cast<size_t>(row * width + i % width)] += dy[i];
   }
-  expect_near(table, wanted, steps, 1, name_of(type));
+  expect_near(table, expected, steps, 1, name_of(type));
 }
 
 TEST(Embedding, AddsGradientsOfEachToken) {
@@ -119,7 +119,7 @@ void check_rotary(int64_t heads, int64_t dim) {
         });
       };
       const auto y = turn(x, false);
-      auto wanted = x.values();
+      auto expected = x.values();
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t h = 0; h < heads; ++h) {
           const int64_t at = t * token + h / per_group * group + h % per_group * head;
@@ -127,12 +127,12 @@ void check_rotary(int64_t heads, int64_t dim) {
             const double a = x[at + (interleaved ? 2 * i : i)];
             const double b = x[at + (interleaved ? 2 * i + 1 : i + half)];
             const double c = cosine[t / sequences * half + i], s = sine[t / sequences * half + i];
-            wanted[static_cast<size_t>(at + i)] = a * c - b * s;
-            wanted[static_cast<size_t>(at + half + i)] = b * c + a * s;
+            expected[static_cast<size_t>(at + i)] = a * c - b * s;
+            expected[static_cast<size_t>(at + half + i)] = b * c + a * s;
           }
         }
       }
-      expect_near(y, wanted, steps(type), 1, name_of(type));
+      expect_near(y, expected, steps(type), 1, name_of(type));
       // The gradient of a turn is the turn back.
       expect_near(turn(y, true), x.values(), type == Type::f32 ? 4 : 1.5, 1, name_of(type));
     }
@@ -160,12 +160,12 @@ TEST(Rows, AreGatheredAndCombined) {
                         .x = x,
                         .y = to};
     });
-    std::vector<double> wanted;
+    std::vector<double> expected;
     for (int64_t i = 0; i < rows * width; ++i) {
       const int64_t token = choice_of[static_cast<size_t>(i / width)] / chosen;
-      wanted.push_back(x[token * width + i % width]);
+      expected.push_back(x[token * width + i % width]);
     }
-    expect_near(gathered, wanted, 0, 0, name_of(type));
+    expect_near(gathered, expected, 0, 0, name_of(type));
     for (const bool accumulate : {false, true}) {
       const auto y = on_all(x, [&](Numbers& to) {
         return CombineRows{.tokens = tokens,
@@ -210,12 +210,12 @@ TEST(Rows, GoToAllTheirPlaces) {
                           .x = x,
                           .y = to};
       });
-      std::vector<double> wanted;
+      std::vector<double> expected;
       for (int64_t i = 0; i < kRows * width; ++i) {
-        wanted.push_back(
+        expected.push_back(
             x[choice_of[static_cast<size_t>(i / width)] / kChosen * width + i % width]);
       }
-      expect_near(y, wanted, 0, 0, name_of(type));
+      expect_near(y, expected, 0, 0, name_of(type));
     }
   }
 }

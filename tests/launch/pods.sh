@@ -63,7 +63,7 @@ both() { # FOLDER KIND
 bash "$work/unbroken/launch/run.sh" >"$work/unbroken.txt" 2>&1 || fail "$(tail -n 3 "$work/unbroken.txt")"
 for kind in pytorchjob jobset; do
   run=$work/$kind
-  # Told to end halfway, both pods ask to be started again; then they finish.
+  # Asked to end halfway, both pods ask to be started again; then they finish.
   unpack "$run" "kubernetes.kind=$kind" arguments.exit-interval=6
   both "$run" "$kind"
   [ "$first_code $second_code" = '85 85' ] || fail "$kind: halfway pods end with $first_code $second_code"

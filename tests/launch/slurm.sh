@@ -129,7 +129,7 @@ case_triggers() {
   [ ! -e "$run/triggers/exit" ] || fail "triggers: exit is still there"
 }
 
-# A rank is killed behind the first save: the next job goes on, and ends like the unbroken run.
+# A rank is killed after the first save: the next job goes on, and ends like the unbroken run.
 case_crash() {
   local run=$work/crash
   launch "$run" chain.requeue=true arguments.train-iters=24

@@ -27,7 +27,7 @@ GluBlocks blocks(const Settings& numbers, const Settings& flags) {
   return read_glu_blocks(with({}, numbers, flags).value);
 }
 
-TEST(AlternatingRows, AreThoseOfModulesThatHeedTheSetting) {
+TEST(AlternatingRows, AreThoseOfModulesThatUseTheSetting) {
   const Settings both = {{"moe_mlp_glu_interleave_size", 32},
                          {"moe_shared_expert_glu_interleave_size", 16}};
   const GluBlocks set = blocks(both, {{"swiglu", 1}});

@@ -1,4 +1,4 @@
-// Optimizers whose state lies in files beside the checkpoint are not taken for none.
+// Optimizer state in files next to the checkpoint is not overlooked.
 #include <gmock/gmock.h>
 
 #include "ckpt/checkpoint.h"

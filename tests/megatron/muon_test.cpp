@@ -1,5 +1,5 @@
-// Runs whose matrices have an optimizer of their own, layer-wise: Muon, beside Adam for all else.
-// The files of tests/fixtures/muon were saved by Megatron Core's own code
+// Runs whose matrices have an optimizer of their own, layer-wise: Muon, with Adam for everything
+// else. The files of tests/fixtures/muon were saved by Megatron Core's own code
 // (tests/interop/fixtures/make_muon_runs.py); the truth is that of the same state as it saved it a
 // tensor a parameter, read by PyTorch.
 #include <gmock/gmock.h>

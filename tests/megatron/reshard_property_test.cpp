@@ -55,11 +55,11 @@ void expect_source(const Checkpoint& checkpoint, const SmallRun& run) {
     ASSERT_NE(entry, nullptr) << expected.name;
     ASSERT_EQ(entry->dtype, expected.dtype) << expected.name;
     std::string found = read_tensor(checkpoint.catalog, *entry, 1 << 24);
-    std::string wanted = read_tensor(run.source(), expected, 1 << 24);
-    const size_t size = std::max(found.size(), wanted.size());
+    std::string original = read_tensor(run.source(), expected, 1 << 24);
+    const size_t size = std::max(found.size(), original.size());
     found.resize(size);
-    wanted.resize(size);
-    ASSERT_TRUE(found == wanted) << expected.name;
+    original.resize(size);
+    ASSERT_TRUE(found == original) << expected.name;
   }
 }
 
@@ -70,7 +70,7 @@ std::string elements_of(const Value& tensor) {
   return held == storages.end() ? "not held" : held->second;
 }
 
-// What the run holds beside tensors, the elements of tensors among that included.
+// What the run holds besides tensors, and the elements of tensors in it.
 void expect_objects(const RunState& state, bool fp32) {
   if (!fp32) {
     EXPECT_EQ(elements_of(state.grad_scaler.value.get("scale")), "loss");

@@ -1,4 +1,4 @@
-// The asynchronous saver: what it takes a snapshot of, how many it holds, what it tells of errors,
+// The asynchronous saver: what it takes a snapshot of, how many it holds, how it reports errors,
 // how it ends.
 #include <gmock/gmock.h>
 
@@ -95,29 +95,29 @@ TEST_F(Async, ATicketIsReadyOnceTheMemoryIsCopied) {
   EXPECT_EQ(stager->last_moment, 2);
 }
 
-// Takes its time until it is told by when it has to be done.
+// Waits until it learns by when it has to be done.
 class PatientStager final : public Stager {
  public:
   StagingMemory allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
   void copy(std::span<const StagingCopy>, const std::shared_ptr<void>&) override { FAIL(); }
-  void copy_beside(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
-                   const std::function<std::shared_ptr<void>()>& due,
-                   const std::function<void()>& release) override {
+  void copy_overlapped(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
+                       const std::function<std::shared_ptr<void>()>& due,
+                       const std::function<void()>& release) override {
     while (!due()) std::this_thread::yield();
-    told = *std::static_pointer_cast<int>(due());
+    moment_due = *std::static_pointer_cast<int>(due());
     inner_->copy(copies, moment);
     release();
     while (!goes_on) std::this_thread::yield();
   }
 
-  std::atomic<int> told{0};
+  std::atomic<int> moment_due{0};
   std::atomic<bool> goes_on{false};
 
  private:
   const std::shared_ptr<Stager> inner_ = host_stager(2);
 };
 
-TEST_F(Async, AStagerLearnsWhenTheMemoryIsToChangeAndGoesOnBehindThat) {
+TEST_F(Async, AStagerLearnsWhenTheMemoryIsToChangeAndGoesOnAfterIt) {
   const auto stager = std::make_shared<PatientStager>();
   AsyncSaverOptions options;
   options.stager = stager;
@@ -127,9 +127,9 @@ TEST_F(Async, AStagerLearnsWhenTheMemoryIsToChangeAndGoesOnBehindThat) {
   AsyncSaver::Ticket ticket = saver.save(snapshot_of(changing, 1));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(ticket.is_ready());
-  ticket.tell_due(std::make_shared<int>(17));
+  ticket.set_due(std::make_shared<int>(17));
   ticket.wait();
-  EXPECT_EQ(stager->told, 17);
+  EXPECT_EQ(stager->moment_due, 17);
   EXPECT_GT(saver.status().staging_bytes, 0u);
   for (auto& [name, tensor] : changing) tensor.bytes.assign(tensor.bytes.size(), '!');
   stager->goes_on = true;
@@ -205,49 +205,49 @@ TEST_F(Async, StagingMemoryIsBounded) {
   EXPECT_EQ(tracker(), "8");
 }
 
-TEST_F(Async, AnErrorIsToldAtTheNextCallOnceAndTheNextSaveGoesOn) {
+TEST_F(Async, AnErrorIsReportedOnceAtTheNextCallAndTheNextSaveGoesOn) {
   const auto broken = std::make_shared<FaultFileSystem>(memory_, 12, ErrorKind::exhausted, false);
   AsyncSaver saver(broken, "runs/a", lone_group());
-  std::vector<std::string> told;
+  std::vector<std::string> errors;
   const auto save_and_listen = [&](int64_t iteration) {
     try {
       saver.save(snapshot_of(model_, iteration)).wait();
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::exhausted);
-      told.emplace_back(error.what());
+      errors.emplace_back(error.what());
     }
   };
-  save_and_listen(1);  // tells at once where the save has failed before it is waited for
+  save_and_listen(1);  // throws at once if the save has already failed
   while (saver.status().in_flight > 0) std::this_thread::yield();
   EXPECT_EQ(memory_->status("runs/a").kind, PathKind::missing);
   save_and_listen(2);
-  EXPECT_THAT(told, ElementsAre(HasSubstr("saving iteration 1: ")));
+  EXPECT_THAT(errors, ElementsAre(HasSubstr("saving iteration 1: ")));
   saver.finish();
   EXPECT_EQ(saver.status().last_saved, 2);
   expect_holds(memory_, "runs/a", model_);
 }
 
-TEST_F(Async, FinishTellsOfAllThatFailed) {
+TEST_F(Async, FinishReportsAllThatFailed) {
   const auto broken = std::make_shared<FaultFileSystem>(memory_, 1, ErrorKind::io, true);
   AsyncSaverOptions options;
   options.most_in_flight = 3;
   AsyncSaver saver(broken, "runs/a", lone_group(), options);
-  std::vector<std::string> told;
+  std::vector<std::string> errors;
   const auto listen = [&](const auto& call) {
     try {
       call();
     } catch (const Error& error) {
-      told.emplace_back(error.what());
+      errors.emplace_back(error.what());
     }
   };
   for (int64_t i = 1; i <= 3; ++i) listen([&] { saver.save(snapshot_of(model_, i)).wait(); });
   listen([&] { saver.finish(); });
-  ASSERT_FALSE(told.empty());
-  EXPECT_THAT(told[0], HasSubstr("saving iteration 1"));
+  ASSERT_FALSE(errors.empty());
+  EXPECT_THAT(errors[0], HasSubstr("saving iteration 1"));
   listen([&] { saver.finish(); });
-  const size_t count = told.size();
+  const size_t count = errors.size();
   listen([&] { saver.finish(); });
-  EXPECT_EQ(told.size(), count);
+  EXPECT_EQ(errors.size(), count);
 }
 
 TEST_F(Async, BadOptionsAndRegionsAreRefused) {

@@ -1,4 +1,4 @@
-// The end of asynchronous savers of several ranks that are not told to stop at the same moment.
+// The end of asynchronous savers of several ranks that are not stopped at the same moment.
 #include <gmock/gmock.h>
 
 #include <barrier>

@@ -228,7 +228,7 @@ TEST_P(DistributedOptimizer, RanksHoldRuns) {
   EXPECT_TRUE(cut_rows > 0 || !std::string_view(GetParam().fixture).starts_with("llama"));
 }
 
-// A rank that gives state of another layout is told so, and nothing is saved.
+// A rank that gives state of another layout gets an error, and nothing is saved.
 TEST_P(DistributedOptimizer, WhatBucketsHaveNoPlaceForIsRefused) {
   TorchDistOptions options;
   options.optimizer = ShardedOptimizer::dp_reshardable;

@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Of one tensor of two axes.
+// Describes one tensor of two axes.
 std::string description(const Dims& shape, const std::vector<Box>& boxes) {
   Packer packer;
   packer.number(1).text("t").choice(DType::bf16).number(2);
@@ -77,7 +77,7 @@ TEST(GatheredShards, ThatAreNotOneTensor) {
 }
 
 // A rank that holds nothing of a tensor says what it is all the same.
-TEST(GatheredShards, ToldOtherwiseByARankThatHoldsNothing) {
+TEST(GatheredShards, ContradictedByARankThatHoldsNothing) {
   EXPECT_THAT(problem_of({description({4, 7}, {}), description({4, 6}, {{{0, 0}, {4, 6}}})},
                          ErrorKind::invalid),
               HasSubstr("tensor t is given as bfloat16 [4, 7] and, by rank 1, as bfloat16 [4, 6]"));
@@ -86,7 +86,7 @@ TEST(GatheredShards, ToldOtherwiseByARankThatHoldsNothing) {
               HasSubstr("t is given twice, the second time by rank 1"));
 }
 
-// Of a scalar a box takes no bytes: their number alone must not decide how long rank 0 is busy.
+// A box of a scalar takes no bytes: the number of boxes must not decide how long rank 0 is busy.
 TEST(GatheredShards, MoreBoxesThanTheMessageHolds) {
   for (const uint64_t axes : {0, 2}) {
     Packer packer;

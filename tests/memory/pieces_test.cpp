@@ -200,23 +200,24 @@ TEST_F(Pieces, AFailureEndsTheSaveAlone) {
     memory_->remove_all("runs/a");
     const auto broken = std::make_shared<FaultFileSystem>(memory_, n, ErrorKind::io);
     AsyncSaver saver(broken, "runs/a", lone_group(), bounded(200'000));
-    std::string told;
+    std::string message;
     try {
       saver.save(snapshot_of(model_, 1)).wait();
       saver.finish();
     } catch (const Error& error) {
-      told = error.what();
+      message = error.what();
     }
-    if (told.empty()) {
+    if (message.empty()) {
       EXPECT_LT(broken->operations(), n);
       EXPECT_GT(n, 10u);
       break;
     }
-    EXPECT_THAT(told, HasSubstr("saving iteration 1: "));
+    EXPECT_THAT(message, HasSubstr("saving iteration 1: "));
     if (memory_->status("runs/a").kind == PathKind::folder) {
       for (const std::string& name : memory_->list("runs/a")) {
         if (name.starts_with(".ferry-")) continue;
-        EXPECT_THAT(told, ContainsRegex("is (written and complete|complete and in place)")) << name;
+        EXPECT_THAT(message, ContainsRegex("is (written and complete|complete and in place)"))
+            << name;
       }
     }
     saver.save(snapshot_of(model_, 2)).wait();

@@ -1,5 +1,5 @@
-// A rank of several that throws, or runs out of memory, at any step of a save: all ranks are told,
-// none waits for ever, what stands under a final name is whole, and the next save succeeds.
+// A rank of several that throws, or runs out of memory, at any step of a save: all ranks get an
+// error, none waits for ever, what is under a final name is whole, and the next save succeeds.
 #include <gmock/gmock.h>
 
 #include <latch>
@@ -46,7 +46,7 @@ class RankFailure : public testing::Test {
 
   Snapshot part(int rank) const { return part_of_model(model_, 1, rank, kRanks); }
 
-  // What is under a final name is whole; what is beside it is in nobody's way.
+  // What is under a final name is whole; other files are in nobody's way.
   void expect_recovers() const {
     if (memory_->status("runs/a").kind != PathKind::missing)
       expect_holds(memory_, "runs/a", model_);
@@ -123,7 +123,7 @@ TEST_F(RankFailure, OutOfMemoryAtAnyAllocation) {
         });
         if (is_done) break;
         // Without an error where the allocation was but tried (sorting makes do without its buffer)
-        // and where it failed while others were told that all is saved.
+        // and where it failed while others learned that all is saved.
         EXPECT_THAT(errors, Each(AnyOf(IsEmpty(), HasSubstr("out of memory"))));
         const bool is_saved = memory_->status("runs/a").kind == PathKind::folder;
         EXPECT_TRUE(is_saved || std::ranges::none_of(errors, &std::string::empty));

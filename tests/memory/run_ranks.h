@@ -24,7 +24,7 @@ struct HeldShard {
   Shard shard;
 };
 
-/// How the state of a run lies in the memory of its ranks.
+/// How the ranks of a run hold its state in memory.
 class RunRanks {
  public:
   /// `state` must outlive it.
@@ -37,8 +37,8 @@ class RunRanks {
 
   int size() const { return static_cast<int>(run_.world_size); }
 
-  /// Of a parameter that several ranks hold copies of, `copies` says whether the optimizer state of
-  /// every copy counts (flat buckets have each) or that of the first alone.
+  /// Where several ranks hold copies of a parameter, `copies` says whether the optimizer state of
+  /// every copy counts (flat buckets have each) or only that of the first.
   std::vector<HeldShard> held_by(int rank, bool copies) const {
     std::vector<HeldShard> held;
     const RankCoordinates place = coordinates(rank);

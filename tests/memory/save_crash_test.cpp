@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 class SaveCrash : public testing::Test {
  protected:
   void SetUp() override {
-    test_.told = run_;
+    test_.named = run_;
     test_.prepare = [this] {
       folder_.clear();
       fs::create_directories(run_);

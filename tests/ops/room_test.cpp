@@ -1,4 +1,4 @@
-// Room and permission at the target's place, looked at before a byte is written.
+// Free space and permissions of the target are checked before a byte is written.
 #include "ops/output/room.h"
 
 #include <gmock/gmock.h>
@@ -120,9 +120,9 @@ TEST_F(Room, IsTheOperatingSystems) {
   EXPECT_EQ(disk->may_create_in(locked), ::geteuid() == 0);  // root may everywhere
   EXPECT_FALSE(disk->may_create_in(folder + "/missing"));
   if (const auto space = disk->free_space(folder)) {
-    const auto told = std::filesystem::space(folder);
+    const auto reported = std::filesystem::space(folder);
     EXPECT_GT(space->bytes, 0u);
-    EXPECT_LE(space->bytes, told.capacity);
+    EXPECT_LE(space->bytes, reported.capacity);
   }
   EXPECT_EQ(disk->free_space("/proc"), std::nullopt);  // of no size
 }

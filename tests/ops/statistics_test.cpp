@@ -55,7 +55,7 @@ TEST(Statistics, OfEveryKindOfNumber) {
   EXPECT_EQ(of<float>(DType::f32, {}).finite, 0);
 }
 
-TEST(Statistics, KeepDigitsBesideALargeMean) {
+TEST(Statistics, KeepDigitsWithALargeMean) {
   std::mt19937_64 random(1);
   std::normal_distribution<double> normal(0, 1);
   std::vector<double> values(100'000);

@@ -30,7 +30,7 @@ struct Quirks {
 class Crash : public testing::TestWithParam<Quirks> {
  protected:
   void SetUp() override {
-    test_.told = run_;
+    test_.named = run_;
     test_.quirks.no_exchange = GetParam().no_exchange;
     test_.quirks.no_locks = GetParam().no_locks;
     test_.check = [this] { check(); };
@@ -46,7 +46,7 @@ class Crash : public testing::TestWithParam<Quirks> {
     write_file(*files_, run_ + "/" + std::string(kTrackerName), std::to_string(iterations.back()));
   }
 
-  // What a saver does, with files more than the source: one to tell the new one, and one large
+  // What a saver does, with files more than the source: one that marks the new one, and one large
   // enough for the ways of writing that small ones do not take.
   void save(int64_t iteration) const {
     BeginOptions options;

@@ -109,10 +109,10 @@ TEST_F(MeanwhileTest, WhatIsFinishedMeanwhileStays) {
   EXPECT_EQ(report.iterations[0].reason, "finished meanwhile");
 }
 
-TEST_F(MeanwhileTest, ACommitBesideAPrune) {
+TEST_F(MeanwhileTest, ACommitDuringAPrune) {
   for (const int iteration : {200, 300}) put_complete(iteration);
   StagedIteration staged = stage(memory_, 400);
-  constexpr int kSizes = 2;  // whose leftovers there are is looked at first
+  constexpr int kSizes = 2;  // the owners of leftovers are checked first
   before(
       "list", ".ferry-partial", [&] { staged.commit(); }, kSizes);
   prune_hooked();
@@ -121,14 +121,14 @@ TEST_F(MeanwhileTest, ACommitBesideAPrune) {
 
 TEST_F(MeanwhileTest, TwoPrunes) {
   for (const int iteration : {100, 200, 300}) put_complete(iteration);
-  constexpr int kSizes = 2;  // whether it is whole is looked at first
+  constexpr int kSizes = 2;  // whether it is whole is checked first
   before(
       "list", "iter_0000200", [&] { prune(memory_, "run", retention_, {}); }, kSizes);
   prune_hooked();
   EXPECT_THAT(memory_->list("run"), ElementsAre("iter_0000300"));
 }
 
-// Of a user whose files are for nobody else: neither saves nor prunes end by it.
+// It belongs to another user: neither saves nor prunes fail because of it.
 TEST_F(MeanwhileTest, ARecordThatMayNotBeRead) {
   for (const int iteration : {100, 300}) put_complete(iteration);
   memory_->put("run/.ferry-lock.iter%5F0000200", "of another user");
@@ -145,7 +145,7 @@ TEST_F(MeanwhileTest, ARecordThatMayNotBeRead) {
   EXPECT_EQ(memory_->list("run").size(), 4u);
 }
 
-TEST_F(MeanwhileTest, AFullDiskIsToldWithWhatToRemove) {
+TEST_F(MeanwhileTest, AFullDiskIsReportedWithWhatToRemove) {
   for (const int iteration : {100, 200}) put_complete(iteration);
   hooked_->before = [](std::string_view call, const std::string& path) {
     if (call == "create") fail(ErrorKind::exhausted, "cannot write {}: No space left", path);

@@ -98,7 +98,7 @@ class Lockable final : public LockableFile {
   int held_ = 0;
 };
 
-void settle(Node& node, const PowerLossFileSystem::Choose& choose) {
+void resolve(Node& node, const PowerLossFileSystem::Choose& choose) {
   if (!node.folder) {
     if (choose(2, false) == 0) node.written = node.synced;
     node.synced = node.written;
@@ -106,7 +106,7 @@ void settle(Node& node, const PowerLossFileSystem::Choose& choose) {
   }
   const Entries chosen = node.states.at(choose(node.states.size(), true));
   node.states = {chosen};
-  for (const auto& [name, child] : chosen) settle(*child, choose);
+  for (const auto& [name, child] : chosen) resolve(*child, choose);
 }
 
 }  // namespace
@@ -176,7 +176,7 @@ bool PowerLossFileSystem::lost_power() const {
 }
 
 void PowerLossFileSystem::crash(const Choose& choose) {
-  settle(*state_->root, choose);
+  resolve(*state_->root, choose);
   lose_power_at(0);
 }
 

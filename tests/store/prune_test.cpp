@@ -127,7 +127,7 @@ TEST_F(PruneTest, DamagedOnesDoNotCount) {
 }
 
 // The costly question is asked of the one that all depends on, and of no other.
-TEST_F(PruneTest, TheLastGoodOneIsLookedAtTwice) {
+TEST_F(PruneTest, TheLastGoodOneIsCheckedTwice) {
   std::vector<std::string> asked;
   options_.checks.problem_of_last = [&](const std::string& folder) -> std::string {
     asked.push_back(folder);
@@ -140,7 +140,7 @@ TEST_F(PruneTest, TheLastGoodOneIsLookedAtTwice) {
 }
 
 // Nobody knows whether it is being read.
-TEST_F(PruneTest, WhatCannotBeLookedAtStays) {
+TEST_F(PruneTest, WhatCannotBeReadStays) {
   class Locked : public MemoryFileSystem {
    public:
     std::unique_ptr<LockableFile> open_lockable(const std::string& path,
@@ -156,8 +156,8 @@ TEST_F(PruneTest, WhatCannotBeLookedAtStays) {
   EXPECT_THAT(reason(200), HasSubstr("it is unknown whether it is being read: Permission denied"));
 }
 
-// Leftovers that are still there after the cleaning are not told as removed.
-TEST_F(PruneTest, LeftoversThatStayAreToldSo) {
+// Leftovers that are still there after the cleaning are not reported as removed.
+TEST_F(PruneTest, LeftoversThatStayAreReported) {
   class Stubborn : public MemoryFileSystem {
    public:
     void remove_all(const std::string& path) const override {
@@ -197,7 +197,7 @@ TEST_F(PruneTest, UnfinishedStayUnlessAskedForAndOlder) {
   EXPECT_THAT(reason(700), HasSubstr("not older than the last good one"));
 }
 
-// A run that went back: an earlier iteration is being written now, by a program without claims.
+// A run that went back: an earlier iteration is being written now, by a program without locks.
 TEST_F(PruneTest, UnfinishedThatChangedLatelyStay) {
   memory_->set_clock(2000);
   put_unfinished(150);
@@ -261,14 +261,14 @@ TEST_F(PruneTest, StoppedItPutsBackWhatIsWholeAndTheNextOneGoesOn) {
   for (const int64_t iteration : left()) {
     EXPECT_EQ(memory_->list(path(static_cast<int>(iteration))).size(), 2u) << iteration;
   }
-  EXPECT_EQ(memory_->list("run").size(), 5 + 1 + 2u);  // the tracker, and a record beside the rest
+  EXPECT_EQ(memory_->list("run").size(), 5 + 1 + 2u);  // the tracker, and a record for the rest
   options_ = {};
   run(last(1));
   EXPECT_THAT(memory_->list("run"),
               UnorderedElementsAre("iter_0000600", "latest_checkpointed_iteration.txt"));
 }
 
-TEST_F(PruneTest, StoppedBetweenTwoItTellsHowManyAreRemoved) {
+TEST_F(PruneTest, StoppedBetweenTwoItReportsHowManyAreRemoved) {
   std::atomic<bool> cancel = false;
   options_.cancel = &cancel;
   options_.progress = [&](const Progress& progress) { cancel = progress.bytes_done >= 24; };
@@ -307,7 +307,7 @@ TEST_F(PruneTest, StoppedItPutsNothingBackWhereAnotherWrites) {
   std::optional<StagedIteration> staged;
   options_.progress = [&](const Progress&) {
     if (!cancel) staged.emplace(RunStore(memory_, "run").begin(300, {}));
-    put_unfinished(400);  // by a program that claims nothing
+    put_unfinished(400);  // by a program that takes no lock
     cancel = true;
   };
   EXPECT_EQ(problem(last(1)),
@@ -318,7 +318,7 @@ TEST_F(PruneTest, StoppedItPutsNothingBackWhereAnotherWrites) {
   EXPECT_THAT(memory_->list(path(400)), ElementsAre("__0_0.distcp"));
 }
 
-TEST_F(PruneTest, TellsOfATrackerThatLies) {
+TEST_F(PruneTest, ReportsAStaleTracker) {
   put_tracker("550");
   run(last(2));
   ASSERT_EQ(report_.notes.size(), 1u);

@@ -96,7 +96,7 @@ TEST_F(RunStoreTest, TheTrackerMovesForward) {
   EXPECT_EQ(tracker(), "210");
 }
 
-TEST_F(RunStoreTest, ATrackerThatLiesIsPutRight) {
+TEST_F(RunStoreTest, AStaleTrackerIsCorrected) {
   memory_->put("run/latest_checkpointed_iteration.txt", "500");
   save(100);
   EXPECT_EQ(tracker(), "100");

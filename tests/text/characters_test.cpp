@@ -21,7 +21,7 @@ TEST(Words, HaveLettersDigitsMarksConnectorsAndJoiners) {
   }
 }
 
-TEST(NormalForms, KeepAVowelBehindAHangulSyllable) {
+TEST(NormalForms, KeepAVowelAfterAHangulSyllable) {
   const std::string text = "\uc5b4\u11a7\u0301\uc5b4\u11a8\u1100\u1161\u11a7";
   for (const char* const form : {"NFC", "NFKC"}) {
     const auto normalizer = read_normalizer({{"type", form}}, "tokenizer.json");
@@ -44,7 +44,7 @@ TEST(NormalForms, LeavePairsThatTheirUnicodeDoesNotKnow) {
   }
 }
 
-// Joiners and soft hyphens have no class and no form: what is behind them is formed by itself.
+// Joiners and soft hyphens have no class and no form: what follows them is formed by itself.
 // U+A7F1 is of Unicode 17, where its compatibility form is an S.
 TEST(NormalForms, LeaveFormatsAndNewerCharactersAlone) {
   const std::string text = "e\u0301\u200de\u00ad\u0301\u0323\ua7f1e\u0301";

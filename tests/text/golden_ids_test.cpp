@@ -106,7 +106,7 @@ TEST(Gpt2, AVocabularyWithoutTokensIsDamage) {
   EXPECT_THAT(problem_of_vocabulary("{}"), testing::HasSubstr("bad.json has no token"));
 }
 
-TEST(Gpt2, AVocabularyThatIsNoJsonIsToldWithoutTheParsersName) {
+TEST(Gpt2, AVocabularyThatIsNoJsonIsReportedWithoutTheParsersName) {
   const std::string problem = problem_of_vocabulary("{\"a\": 0");
   EXPECT_THAT(problem, testing::HasSubstr("bad.json is not JSON: parse error at line 1"));
   EXPECT_THAT(problem, testing::Not(testing::HasSubstr("json.exception")));

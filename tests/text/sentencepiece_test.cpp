@@ -175,15 +175,15 @@ TEST_F(SentencePieceModels, AddUpInFloat) {
                             piece("\u2581a", -2) + piece("b", -2) + trainer(kUnigram);
   std::string text;
   for (int i = 0; i < 8000; ++i) text += " x";
-  std::vector<int32_t> before, behind;
+  std::vector<int32_t> before, after;
   const auto tokenizer = open(model);
   tokenizer->encode("ab", before);
   EXPECT_THAT(before, ElementsAre(5, 6));
-  tokenizer->encode(text + " ab", behind);  // -64004.0001 is -64004, which came first
-  EXPECT_EQ(behind.back(), 4);
+  tokenizer->encode(text + " ab", after);  // -64004.0001 is -64004, which came first
+  EXPECT_EQ(after.back(), 4);
 }
 
-TEST_F(SentencePieceModels, ThatAreDamagedAreTold) {
+TEST_F(SentencePieceModels, ThatAreDamagedAreReported) {
   EXPECT_THAT(problem(""), HasSubstr("not a SentencePiece model"));
   EXPECT_THAT(problem("\x0a\x7f"), HasSubstr("goes past the end"));
   EXPECT_THAT(problem("\x0f"), HasSubstr("wire type 7"));

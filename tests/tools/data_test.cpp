@@ -46,7 +46,7 @@ struct Data : Program {
 // Where the numbers of corpus_a's index begin: 400 sequences and as many documents.
 constexpr size_t kLengths = 34, kOffsets = kLengths + 4 * 400, kBoundaries = kOffsets + 8 * 400;
 
-TEST_F(Data, InspectTellsWhatIsThere) {
+TEST_F(Data, InspectShowsWhatIsThere) {
   const json seen = data("inspect " + kA + ".idx --largest-token --document 3");
   EXPECT_EQ(seen.at("documents"), 400);
   EXPECT_EQ(seen.at("sequences"), 400);
@@ -75,7 +75,7 @@ TEST_F(Data, InspectNotesWhatIsMissing) {
   write(path("d.idx"), read(kA + ".idx"));
   write(path("d.bin"), read(kA + ".bin").substr(0, 1000));
   EXPECT_THAT(ferry("data inspect " + path("d")).out,
-              HasSubstr("the index tells of 44,127 tokens, and " + path("d") + ".bin holds 500: "));
+              HasSubstr("the index lists 44,127 tokens, but " + path("d") + ".bin holds 500: "));
   EXPECT_THAT(ferry("data inspect " + kA).out, Not(HasSubstr("note:")));
 }
 
@@ -95,14 +95,14 @@ TEST_F(Data, CheckNamesWhatIsWrong) {
   EXPECT_THAT(problem(damaged(".idx", kOffsets + 8, int64_t{4})),
               HasSubstr("sequence 1 begins at byte 4"));
   EXPECT_THAT(problem(damaged(".idx", kLengths + 4 * 399, int32_t{90000})),
-              HasSubstr("lies outside"));
+              HasSubstr("is outside"));
   EXPECT_THAT(problem(damaged(".idx", kBoundaries + 8, int64_t{401})),
               HasSubstr("document 0 has sequences 0 to 401"));
   EXPECT_THAT(problem(damaged(".idx", 0, 'X')), HasSubstr("does not begin with MMIDIDX"));
   EXPECT_THAT(problem(damaged(".idx", 17, uint8_t{4})), HasSubstr("begins at byte"));
   write(path("d.bin"), read(kA + ".bin") + "xx");
   write(path("d.idx"), read(kA + ".idx"));
-  EXPECT_THAT(problem(path("d")), HasSubstr("has 2 bytes behind the last sequence"));
+  EXPECT_THAT(problem(path("d")), HasSubstr("has 2 bytes after the last sequence"));
   fs::remove(path("d.bin"));
   EXPECT_THAT(problem(path("") + " " + kA), HasSubstr("d.bin does not exist"));
 }
@@ -180,9 +180,9 @@ TEST_F(Data, MergeRefusesAnOutputThatIsOrBecomesAnInput) {
             HasSubstr("cannot be merged into itself")));
   EXPECT_THAT(refused(path("tokens/"), "tokens/b"),
               HasSubstr("-o " + path("tokens/b") + " is the input " + path("tokens/b")));
-  EXPECT_THAT(refused(kA + " " + path("tokens/"), "tokens/whole"),
-              HasSubstr("-o " + path("tokens/whole") + " is in the input folder " +
-                        path("tokens/") + ","));
+  EXPECT_THAT(
+      refused(kA + " " + path("tokens/"), "tokens/whole"),
+      HasSubstr("-o " + path("tokens/whole") + " is in the input folder " + path("tokens/") + ","));
   fs::create_directory_symlink("tokens", path("link"));
   refused(path("tokens"), "link/whole");
   EXPECT_EQ(read(path("tokens/a.idx")), before);
@@ -301,7 +301,7 @@ TEST_F(Bytes, PiecesLeaveNoTrace) {
   EXPECT_EQ(lines.at("tokens").get<int64_t>(), std::ssize(text) - newlines);
 }
 
-TEST_F(Bytes, NothingIsReplacedOrLeftBehind) {
+TEST_F(Bytes, NothingIsReplacedAndNothingRemains) {
   write(path("a"), "text");
   data("bytes " + path("o") + " " + path("a"));
   const std::string before = read(path("o.bin"));

@@ -94,7 +94,7 @@ TEST_F(Diff, MissingRowsOfTheVocabularyAreADifference) {
   const Outcome unknown = ferry("diff --json " + bare);
   EXPECT_EQ(unknown.code, 1);
   EXPECT_EQ(json::parse(unknown.out).at("tensors").at("shape"), 2);
-  EXPECT_THAT(unknown.out, HasSubstr("neither side tells its size"));
+  EXPECT_THAT(unknown.out, HasSubstr("neither side has its size"));
   EXPECT_THAT(ferry("diff " + path("hf") + " " + path("cut")).out,
               HasSubstr("rows from 100 on, which only A has, are no padding: the vocabulary has "
                         "250"));
@@ -162,7 +162,7 @@ TEST_F(Diff, TensorsInObjectsAreComparedByTheirElements) {
   }
 }
 
-TEST_F(Diff, TellsHowMuchValuesDiffer) {
+TEST_F(Diff, ShowsHowMuchValuesDiffer) {
   convert(kLlama, "a", "--to safetensors");
   convert(kLlama, "b", "--to safetensors");
   const std::string file = read(path("b/model.safetensors"));
@@ -191,7 +191,7 @@ TEST_F(Diff, TellsHowMuchValuesDiffer) {
   EXPECT_EQ(ferry("diff -q " + both + " --memory 8MiB --threads 3").code, 1);
 }
 
-TEST_F(Diff, TellsWhatIsMissingOrOfAnotherForm) {
+TEST_F(Diff, ShowsWhatIsMissingOrOfAnotherForm) {
   convert(kLlama, "bf16", "--to safetensors");
   convert(kLlama, "f32", "--to safetensors --dtype fp32");
   const json cast = json::parse(ferry("diff --json " + path("bf16") + " " + path("f32")).out);
@@ -210,7 +210,7 @@ TEST_F(Diff, TellsWhatIsMissingOrOfAnotherForm) {
 
 // The optimizer too, whatever its layout: the same run, saved again by Megatron-LM, has other
 // layouts of it, and these two have the same layout with other sizes of buckets.
-TEST_F(Diff, SortsAndTellsTheLargestDifference) {
+TEST_F(Diff, SortsAndShowsTheLargestDifference) {
   const std::string both = kLlama + " " + kRuns + "hot_qwen2 ";
   const json plain = json::parse(ferry("diff --json " + both).out);
   const json sorted = json::parse(ferry("diff --json --sort difference " + both).out);

@@ -1,4 +1,4 @@
-// docs/ and --help tell of the same options and exit codes.
+// docs/ and --help have the same options and exit codes.
 #include <fmt/format.h>
 
 #include <regex>

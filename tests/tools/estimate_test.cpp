@@ -13,9 +13,9 @@ using testing::HasSubstr;
 
 struct Estimates : test::Program {
   json estimate(const std::string& words) const {
-    const test::Outcome told = ferry("estimate --json " + words);
-    EXPECT_EQ(told.code, 0) << words << "\n" << told.err;
-    return json::parse(told.out, nullptr, false);
+    const test::Outcome outcome = ferry("estimate --json " + words);
+    EXPECT_EQ(outcome.code, 0) << words << "\n" << outcome.err;
+    return json::parse(outcome.out, nullptr, false);
   }
 
   static std::string fixture(const std::string& run) {
@@ -40,9 +40,9 @@ const std::string kGpt =
     "--fp16 --eval-iters 40 --eval-interval 1000 ";
 
 TEST_F(Estimates, CountAsTheRunsLogDid) {
-  const json told = estimate(kGpt + "--global-batch-size 288");
-  EXPECT_EQ(told.at("stages").at(0).at("parameters_held"), 941'594'624);
-  const json& training = told.at("training");
+  const json report = estimate(kGpt + "--global-batch-size 288");
+  EXPECT_EQ(report.at("stages").at(0).at("parameters_held"), 941'594'624);
+  const json& training = report.at("training");
   EXPECT_EQ(training.at("iterations"), 508'626);
   EXPECT_EQ(training.at("micro_batches"), 288);
   EXPECT_EQ(training.at("validation_samples"), 5'863'680);
@@ -70,13 +70,13 @@ TEST_F(Estimates, SizesOfTheGptModelsOfThePaper) {
        {Size{24, 2304, 24, "1.652"}, Size{32, 3072, 30, "3.562"}, Size{32, 4096, 36, "7.468"},
         Size{48, 6144, 40, "18.45"}, Size{64, 8192, 48, "39.10"}, Size{80, 10240, 60, "76.05"},
         Size{96, 12288, 80, "145.62"}, Size{128, 16384, 96, "310.13"}}) {
-    const json told = estimate(fmt::format(
+    const json report = estimate(fmt::format(
         "-- --num-layers {} --hidden-size {} --num-attention-heads {} --seq-length 2048 "
         "--max-position-embeddings 2048 --vocab-size 51200 --bf16",
         size.layers, size.hidden, size.heads));
     const int64_t l = size.layers, h = size.hidden;
     const int64_t formula = 12 * l * h * h + 13 * l * h + (51200 + 2048) * h;
-    EXPECT_EQ(told.at("parameters").at("total"), formula + 2 * h);
+    EXPECT_EQ(report.at("parameters").at("total"), formula + 2 * h);
     const std::string digits = size.billions;
     const auto decimals = static_cast<int>(digits.size() - digits.find('.') - 1);
     EXPECT_EQ(fmt::format("{:.{}f}", static_cast<double>(formula) / 1e9, decimals), digits);
@@ -84,8 +84,8 @@ TEST_F(Estimates, SizesOfTheGptModelsOfThePaper) {
 }
 
 TEST_F(Estimates, CheckpointsAreAsLargeAsUsersSaw) {
-  const auto with_optimizer = [](const json& told) {
-    for (const json& size : told.at("checkpoints")) {
+  const auto with_optimizer = [](const json& report) {
+    for (const json& size : report.at("checkpoints")) {
       if (size.at("format") == "torch_dist" && size.at("optimizer") == true) {
         return size.at("bytes").get<double>() / (1 << 30);
       }
@@ -141,8 +141,8 @@ TEST_F(Estimates, CheckpointsAreAsLargeAsTheyAre) {
        {"llama_tp2dp2_dpr", "llama_pp2vpp", "llama_dp4_dpr_buckets", "llama_legacy_tp2pp2",
         "qwen2_pp2", "qwen3moe_te_ep2pp2_dpr", "swiss_llama_tp2pp2", "f32_deepseek", "f32_qwen3"}) {
     const json is = json::parse(ferry("inspect --json " + fixture(run)).out);
-    const json told = estimate(fixture(run)).at("checkpoints").at(1);
-    EXPECT_EQ(told.at("bytes"), is.at("bytes")) << run;
+    const json report = estimate(fixture(run)).at("checkpoints").at(1);
+    EXPECT_EQ(report.at("bytes"), is.at("bytes")) << run;
   }
   for (const char* run : {"hot_llama", "hot_gpt2", "hot_apertus", "hot_deepseek", "hot_mixtral"}) {
     const json is = json::parse(ferry("inspect --json " + fixture(run)).out);
@@ -177,17 +177,17 @@ TEST_F(Estimates, LaunchesAreEstimatedAsTheyAre) {
 // What a run at two tensor ranks says of itself is not asked of one at another layout.
 TEST_F(Estimates, OfARunAtOtherTensorRanks) {
   for (const std::string run : {"hot_llama", "llama_legacy_tp2pp2"}) {
-    const json told = estimate(fixture(run) + " -- --tensor-model-parallel-size 1");
+    const json report = estimate(fixture(run) + " -- --tensor-model-parallel-size 1");
     const json own = estimate(fixture(run));
     EXPECT_LT(own.at("stages").at(0).at("parameters_held"),
-              told.at("stages").at(0).at("parameters_held"));
+              report.at("stages").at(0).at("parameters_held"));
   }
 }
 
 TEST_F(Estimates, LayoutsFitAndAreOrdered) {
   const std::string model = published("Llama-3.1-8B");
-  const json told = estimate(model + " --gpus 16 --gpu-memory 80GB").at("layouts");
-  const json& best = told.at("best");
+  const json report = estimate(model + " --gpus 16 --gpu-memory 80GB").at("layouts");
+  const json& best = report.at("best");
   ASSERT_GE(best.size(), 2u);
   for (size_t i = 0; i < best.size(); ++i) {
     const json& one = best.at(i);
@@ -218,23 +218,23 @@ TEST_F(Estimates, LayoutsFitAndAreOrdered) {
 }
 
 // A toy is faster than anything that was measured: nobody knows how fast.
-TEST_F(Estimates, SpeedsThatNobodyMeasuredAreNotTold) {
+TEST_F(Estimates, SpeedsThatNobodyMeasuredAreNotGiven) {
   const std::string words = fixture("hot_llama") + " --gpus 8 --gpu-memory 80GB";
-  const json told = estimate(words);
-  EXPECT_TRUE(told.at("speed").is_null());
-  ASSERT_FALSE(told.at("layouts").at("best").empty());
-  for (const json& one : told.at("layouts").at("best")) {
+  const json report = estimate(words);
+  EXPECT_TRUE(report.at("speed").is_null());
+  ASSERT_FALSE(report.at("layouts").at("best").empty());
+  for (const json& one : report.at("layouts").at("best")) {
     EXPECT_TRUE(one.at("tokens_per_second").is_null());
   }
   EXPECT_THAT(ferry("estimate " + words).out, HasSubstr("unknown"));
 }
 
-TEST_F(Estimates, ShortRunsAreToldInHoursAndMinutes) {
+TEST_F(Estimates, ShortRunsAreGivenInHoursAndMinutes) {
   EXPECT_THAT(ferry("estimate swiss-ai-8b").out, HasSubstr(" min "));
   EXPECT_THAT(ferry("estimate swiss-ai-8b -- --train-iters 1000000").out, HasSubstr(" days on 64"));
 }
 
-// What Megatron-LM saved is a member of an enum, and means nothing here.
+// What Megatron-LM saved is a member of an enum, which is not used here.
 TEST_F(Estimates, TakeNoAttentionBackendFromACheckpoint) {
   EXPECT_THAT(ferry("estimate " + fixture("hot_llama")).out,
               testing::Not(HasSubstr("attention_backend")));

@@ -90,8 +90,8 @@ TEST_F(ForeignOptimizer, ReshardToDcpJoinsModelAndOptimizer) {
   EXPECT_EQ(ferry("diff " + source + " " + path("dcp")).code, 0);
 }
 
-// What FSDP leaves beside weights that were gathered, or merged later.
-TEST_F(ForeignOptimizer, ADcpBesideAHuggingFaceModelGoesAlong) {
+// What FSDP writes next to weights that were gathered, or merged later.
+TEST_F(ForeignOptimizer, ADcpNextToAHuggingFaceModelGoesAlong) {
   const std::string source = fixture("foreign/training/accelerate_fsdp");
   ASSERT_EQ(ferry("convert " + source + " " + path("hf") + " --to hf").code, 0);
   std::filesystem::copy(source + "/optimizer_0", path("hf/optimizer_0"));
@@ -99,11 +99,11 @@ TEST_F(ForeignOptimizer, ADcpBesideAHuggingFaceModelGoesAlong) {
     const Outcome outcome = ferry("convert " + from + " " + path("run") +
                                   " --overwrite --to torch_dist --optimizer --dtype fp32");
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    std::filesystem::rename(path("run"), path(from == source ? "joined" : "beside"));
+    std::filesystem::rename(path("run"), path(from == source ? "joined" : "apart"));
   }
   const auto joined = tensors_of(path("joined"));
   EXPECT_EQ(joined.size(), 36u);
-  EXPECT_EQ(joined, tensors_of(path("beside")));
+  EXPECT_EQ(joined, tensors_of(path("apart")));
 }
 
 TEST_F(ForeignOptimizer, AnOptimizerThatCountsIsNamed) {

@@ -26,7 +26,7 @@ std::vector<fs::path> pages() {
   return found;
 }
 
-// Of a page's blocks of code, without their indentation; between two blocks stands an empty line.
+// Lines of a page's code blocks, without indentation, with an empty line between blocks.
 Lines code_of(const fs::path& page) {
   std::istringstream in(Program::read(kTree / page));
   Lines lines;

@@ -43,7 +43,7 @@ TEST_F(Program, HelpHasExamplesOfItsOwnCommandAlone) {
 }
 
 // A negated flag's default is that of what it negates, and would be misread.
-TEST_F(Program, HelpOfTrainTellsDefaultsOfWhatTakesAValue) {
+TEST_F(Program, HelpOfTrainShowsDefaultsOfWhatTakesAValue) {
   const std::string help = ferry("train --help").out;
   EXPECT_THAT(help, AllOf(HasSubstr("\n  --disable-bias-linear\n"), HasSubstr("\n  --swiglu\n"),
                           HasSubstr("\n  --num-layers\n"), Not(HasSubstr("None"))));
@@ -53,7 +53,7 @@ TEST_F(Program, HelpOfTrainTellsDefaultsOfWhatTakesAValue) {
   EXPECT_THAT(ferry("help --man train").out, HasSubstr("\nBy default auto; one of auto"));
 }
 
-TEST_F(Program, TellsItsVersion) {
+TEST_F(Program, ShowsItsVersion) {
   EXPECT_THAT(ferry("version").out, StartsWith("ferry 0."));
   EXPECT_EQ(ferry("version").out, ferry("--version").out);
   EXPECT_EQ(ferry("version").out, ferry("-V").out);

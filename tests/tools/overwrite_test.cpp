@@ -35,7 +35,7 @@ TEST_F(Program, OverwriteSparesWhatIsNoModel) {
   EXPECT_EQ(ferry("convert " + kSmallRun + " " + path("empty") + " --to hf --overwrite").code, 0);
 }
 
-TEST_F(Program, OverwriteSparesWhatStandsBesideTheModel) {
+TEST_F(Program, OverwriteSparesOtherFilesNextToTheModel) {
   for (const char* manifest : {"", " --no-manifest"}) {
     const std::string command =
         "convert " + kSmallRun + " " + path("hf") + " --to hf --overwrite" + manifest;
@@ -109,7 +109,7 @@ TEST_F(Program, OverwriteNeverReplacesItsSource) {
   EXPECT_TRUE(fs::exists(path("a/model.safetensors")));
 }
 
-TEST_F(Program, ATargetWithASlashBehindItIsTheSame) {
+TEST_F(Program, ATargetWithATrailingSlashIsTheSame) {
   EXPECT_EQ(ferry("convert " + kSmallRun + " " + path("out") + "/ --to hf").code, 0);
   EXPECT_TRUE(fs::exists(path("out/config.json")));
 }

@@ -137,10 +137,11 @@ TEST_F(Program, ErrorsAreJsonWhereThatIsAskedFor) {
             "not found");
 }
 
-TEST_F(Program, WhatIsDoneAndCannotBeToldIsDone) {
+TEST_F(Program, WhatIsDoneAndCannotBeReportedIsDone) {
   const Outcome outcome = ferry("convert " + kRun + " " + path("hf") + " --to hf >/dev/full");
   EXPECT_EQ(outcome.code, 7);
-  EXPECT_THAT(outcome.err, HasSubstr(path("hf") + " is complete; only this could not be told"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr(path("hf") + " is complete; but the report could not be printed"));
   EXPECT_EQ(ferry("verify " + path("hf")).code, 0);
 }
 
@@ -161,7 +162,7 @@ TEST_F(Program, AnEmptyIterationIsNone) {
   }
 }
 
-TEST_F(Program, InspectTellsWhatARunIs) {
+TEST_F(Program, InspectShowsWhatARunIs) {
   const Outcome outcome = ferry("inspect " + kRun + " --tensors '*linear_qkv*' --stats '*final*'");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
@@ -266,7 +267,7 @@ TEST_F(Program, AModelMayLieInARunAndNotInAnIteration) {
   const std::string convert = "convert " + path("run") + " " + path("run/");
   const Outcome inside = ferry(convert + "iter_0000005/hf --to hf");
   EXPECT_EQ(inside.code, 2);
-  EXPECT_THAT(inside.err, HasSubstr("lies inside the source's iteration"));
+  EXPECT_THAT(inside.err, HasSubstr("is inside the source's iteration"));
   EXPECT_EQ(ferry(convert + "hf --to hf").code, 0);
 }
 
@@ -284,8 +285,8 @@ TEST_F(Program, ReshardCopiesWhatIsNoRunAsPlainDcp) {
   EXPECT_TRUE(fs::exists(path("out/__1_0.distcp")));
   EXPECT_EQ(ferry("diff " FERRY_FIXTURES "/dcp/fsdp " + path("out")).code, 0);
   EXPECT_EQ(ferry("verify " + path("out")).code, 0);
-  EXPECT_THAT(ferry(command + " --overwrite --tp 2").err, HasSubstr("--dp alone does"));
-  EXPECT_THAT(ferry(command + " --overwrite --optimizer none").err, HasSubstr("--optimizer means"));
+  EXPECT_THAT(ferry(command + " --overwrite --tp 2").err, HasSubstr("only --dp applies"));
+  EXPECT_THAT(ferry(command + " --overwrite --optimizer none").err, HasSubstr("without --optimizer;"));
 }
 
 // A file of `bytes` zero bytes as one tensor, sparse on disk.
@@ -309,7 +310,7 @@ TEST_F(Program, FilesNeverTakeTheNumberOfAClosedStream) {
     std::system((std::string(FERRY_PROGRAM) + " " + convert + closed).c_str());
     EXPECT_TRUE(read(path("out/model.safetensors")) == model) << closed;
   }
-  // Nobody can be told, but the exit code is right.
+  // Nothing can be printed, but the exit code is right.
   const std::string wrong = std::string(FERRY_PROGRAM) + " inspect " + path("nothing");
   for (const char* lost : {" 2>&-", " 2>/dev/full", " <&- >&- 2>&-"}) {
     EXPECT_EQ(WEXITSTATUS(std::system((wrong + lost).c_str())), 3) << lost;
@@ -363,7 +364,7 @@ TEST_F(Program, ANameTooManyIsNamed) {
   const Outcome three = ferry("convert a b c --to hf");
   EXPECT_EQ(three.code, 2);
   EXPECT_THAT(three.err, HasSubstr("unexpected argument 'c' of ferry convert\n"));
-  // Behind the mark, options are names.
+  // After the mark, options are names.
   const std::string said = "unexpected argument '--to' of ferry convert; after -- everything";
   EXPECT_THAT(ferry("convert in -- -dash2 --to hf").err, HasSubstr(said));
   EXPECT_THAT(ferry("convert in out -- --to hf").err, HasSubstr(said));
@@ -387,17 +388,17 @@ TEST_F(Program, PartsOfACheckpointAreNamedAsSuch) {
 }
 
 // `timeout` signals a process and then its group: the second one may find the program at its end.
-TEST(Interrupt, ASignalToldTwiceIsOneAfterTheScopeToo) {
+TEST(Interrupt, ASignalSentTwiceIsOneAfterTheScopeToo) {
   const pid_t child = ::fork();
   if (child == 0) {
-    bool told = false;
+    bool is_set = false;
     {
       const tool::InterruptScope scope;
       ::raise(SIGINT);
-      told = *scope.flag();
+      is_set = *scope.flag();
     }
     ::raise(SIGINT);
-    ::_exit(told ? 3 : 4);
+    ::_exit(is_set ? 3 : 4);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -405,7 +406,7 @@ TEST(Interrupt, ASignalToldTwiceIsOneAfterTheScopeToo) {
   EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
-TEST_F(Program, ASignalLeavesNothingBehind) {
+TEST_F(Program, ASignalLeavesNoOutput) {
   write_zeros(path("big.safetensors"), uint64_t{1} << 30);
   const std::string source = path("big.safetensors"), target = path("out");
   const pid_t child = begin_ferry("convert " + source + " " + target + " --to safetensors");

@@ -180,7 +180,7 @@ TEST_F(Runs, OfExperimentFoldersAreReadWhereverRunsAre) {
   EXPECT_EQ(report.at("runs").at(0).at("last_iteration"), 4);
 }
 
-TEST_F(Runs, ThatAreToldToEndMayHaveAnExitCode) {
+TEST_F(Runs, ThatAreAskedToEndMayHaveAnExitCode) {
   EXPECT_EQ(train("--exit-interval 6").code, 0);
   // On from iteration 6, as from the third of the nine.
   const std::string again = "--stopped-exit-code 75 --load " + path("run") + " --exit-interval ";
@@ -200,17 +200,17 @@ TEST_F(Runs, LinesMayBeginWithATasksNumber) {
   EXPECT_DOUBLE_EQ(runs.at(0).at("loss").get<double>(), 4.6);
 }
 
-TEST_F(Runs, TellTheirJob) {
+TEST_F(Runs, ShowTheirJob) {
   make("a/run.log", lines(1, 4, 5));
   make("bin/squeue", "#!/bin/sh\necho '17|PENDING|a|/x'\necho '16|RUNNING|a|/x'\n");
   ::chmod(path("bin/squeue").c_str(), 0755);
   const std::string old = std::getenv("PATH");
   ::setenv("PATH", (path("bin") + ":" + old).c_str(), 1);
-  const json told = json::parse(ferry("runs list --json " + folder.string()).out);
+  const json listed = json::parse(ferry("runs list --json " + folder.string()).out);
   ::setenv("PATH", old.c_str(), 1);
-  EXPECT_EQ(told.at("queue"), true);
-  EXPECT_EQ(told.at("runs").at(0).at("job"), "16 RUNNING");
-  EXPECT_EQ(told.at("runs").at(0).at("state"), "running");
+  EXPECT_EQ(listed.at("queue"), true);
+  EXPECT_EQ(listed.at("runs").at(0).at("job"), "16 RUNNING");
+  EXPECT_EQ(listed.at("runs").at(0).at("state"), "running");
   EXPECT_EQ(parse_jobs("1|RUNNING|a|b|c\n\nx\n2|PENDING||").size(), 2u);
 }
 
@@ -258,10 +258,10 @@ TEST_F(Runs, AreFollowedUntilASignalWithoutAWordOfIt) {
 TEST_F(Runs, AreComparedIterationByIteration) {
   make("a.log", lines(1, 10, 5));
   make("b.log", lines(1, 4, 5) + lines(5, 10, 6));
-  const json told = json::parse(
+  const json listed = json::parse(
       ferry("runs compare --json " + path("a.log") + " " + path("a.log") + " " + path("b.log"))
           .out);
-  const json& runs = told.at("runs");
+  const json& runs = listed.at("runs");
   EXPECT_EQ(runs.at(1).at("first_other_iteration"), nullptr);
   EXPECT_EQ(runs.at(1).at("largest_difference"), 0);
   EXPECT_EQ(runs.at(2).at("first_other_iteration"), 5);
@@ -280,9 +280,9 @@ TEST_F(Runs, AreComparedIterationByIteration) {
 TEST_F(Runs, AreComparedByFiniteNumbers) {
   make("a.log", lines(1, 10, 5));
   make("b.log", lines(1, 8, 5) + lines(9, 9, NAN) + lines(10, 10, 6));
-  const json told =
+  const json listed =
       json::parse(ferry("runs compare --json " + path("a.log") + " " + path("b.log")).out);
-  const json& run = told.at("runs").at(1);
+  const json& run = listed.at("runs").at(1);
   EXPECT_EQ(run.at("first_other_iteration"), 9);
   EXPECT_NEAR(run.at("least").get<double>(), 4.2, 1e-9);
   EXPECT_NEAR(run.at("largest_difference").get<double>(), 1, 1e-9);
@@ -345,19 +345,19 @@ TEST_F(Runs, CommandsRunAfterSaves) {
   const test::Outcome run = train(
       "--after-save 'ls $FERRY_CHECKPOINT/metadata.json && echo "
       "$FERRY_ITERATION $FERRY_RUN >> " +
-      path("told") + "'");
+      path("log") + "'");
   ASSERT_EQ(run.code, 0) << run.err;
-  // Of those that are saved while one runs, the last is sure to come.
-  EXPECT_THAT(read(path("told")), HasSubstr("9 " + path("run") + "\n"));
+  // Saves during a run of the command share the next one: only the last save is sure to have it.
+  EXPECT_THAT(read(path("log")), HasSubstr("9 " + path("run") + "\n"));
 }
 
 // However long its command takes, a checkpoint stays until that is done.
 TEST_F(Runs, CheckpointsStayForTheirCommands) {
   const test::Outcome run = train(
       "--keep-last 1 --after-save 'sleep 0.3; ls $FERRY_CHECKPOINT >/dev/null || echo gone >> " +
-      path("told") + "'");
+      path("log") + "'");
   ASSERT_EQ(run.code, 0) << run.err;
-  EXPECT_FALSE(std::filesystem::exists(path("told")));
+  EXPECT_FALSE(std::filesystem::exists(path("log")));
   EXPECT_FALSE(std::filesystem::exists(path("run/iter_0000008")));
   EXPECT_TRUE(std::filesystem::exists(path("run/iter_0000009")));
 }

@@ -87,7 +87,7 @@ class TargetCrash : public testing::TestWithParam<Target> {
     test_.operation = [this] { GetParam().write({source_, target_, true}); };
     test_.check = [this] { check(); };
     test_.check_done = [this] { check_done(); };
-    test_.told = folder_.path();
+    test_.named = folder_.path();
   }
 
   bool in_run() const { return *GetParam().iteration != '\0'; }
@@ -206,7 +206,7 @@ TEST_P(TargetFaults, FilesThatShrinkWhileTheyAreRead) {
     fs::remove_all(source_);
     fs::copy(whole, source_, fs::copy_options::recursive);
   };
-  test_.told = source_;
+  test_.named = source_;
   EXPECT_GT(shrink_at_every_read(test_, "/source/"), 10u);
 }
 

@@ -35,7 +35,7 @@ TEST(ProgressLine, IsALineOfItsOwnWhereItCannotBeWrittenInPlace) {
   EXPECT_EQ(progress_manner(false, "xterm", true), line_by_line);
 }
 
-TEST(ProgressLine, IsToldTenTimesASecondOrEveryHalfMinute) {
+TEST(ProgressLine, IsShownTenTimesASecondOrEveryHalfMinute) {
   using enum ProgressManner;
   EXPECT_FALSE(is_progress_due(in_place, 0.9, 0));
   EXPECT_TRUE(is_progress_due(in_place, 1.0, 0));

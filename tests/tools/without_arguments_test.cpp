@@ -27,7 +27,7 @@ struct WithoutArguments : Program {
     ASSERT_EQ(outcome.code, 0) << arguments << "\n" << outcome.err;
   }
 
-  // verl/global_step_5/actor/dist_ckpt of a run, and huggingface/config.json beside it.
+  // verl/global_step_5/actor/dist_ckpt of a run, and huggingface/config.json next to it.
   void make(const std::string& run, const std::string& form) const {
     run_well("reshard " + run + " " + path("whole") + " --core-release 0.16 --optimizer " + form);
     run_well("convert " + run + " " + path("hf") + " --to hf");

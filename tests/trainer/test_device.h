@@ -8,7 +8,7 @@
 
 namespace ferry::test {
 
-/// Of one rank of `group`, with one thread.
+/// The device of one rank of `group`, with one thread.
 RankDevice test_device(const std::shared_ptr<Group>& group, std::shared_ptr<Links> links);
 
 }  // namespace ferry::test

@@ -89,11 +89,11 @@ namespace {
 void read_template(const JsonMembers& members, const std::string& path, AroundText& around) {
   const nlohmann::json& special = members.object("special_tokens");
   AroundText added;
-  bool behind = false;
+  bool is_after = false;
   for (const nlohmann::json& piece : members.array("single")) {
     if (piece.is_object() && piece.contains("Sequence")) {
-      if (behind) members.unsupported("that repeats the text");
-      behind = true;
+      if (is_after) members.unsupported("that repeats the text");
+      is_after = true;
       continue;
     }
     if (!piece.is_object() || !piece.contains("SpecialToken")) {
@@ -107,10 +107,10 @@ void read_template(const JsonMembers& members, const std::string& path, AroundTe
     }
     const JsonMembers token(special[name], path, "post_processor.special_tokens");
     for (const nlohmann::json& id : token.array("ids")) {
-      (behind ? added.after : added.before).push_back(token_id(id, path, name));
+      (is_after ? added.after : added.before).push_back(token_id(id, path, name));
     }
   }
-  if (!behind) members.unsupported("without the text");
+  if (!is_after) members.unsupported("without the text");
   around.before.insert(around.before.begin(), added.before.begin(), added.before.end());
   around.after.insert(around.after.end(), added.after.begin(), added.after.end());
 }

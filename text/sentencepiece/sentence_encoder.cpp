@@ -80,7 +80,7 @@ void UnknownText::fuse(std::vector<int32_t>& ids, size_t begin) const {
 
 SentenceWords::SentenceWords(const SentencePieceModel& model, std::string_view space)
     : space_(space), divides_(Divides::nowhere) {
-  bool before = true, behind = true;  // whether no piece has a space and another character so
+  bool before = true, after = true;  // whether no piece has a space and another character so
   for (const SentencePiece& piece : model.pieces) {
     if (!piece.is_of_text()) continue;
     const std::string_view text = piece.text;
@@ -88,10 +88,10 @@ SentenceWords::SentenceWords(const SentencePieceModel& model, std::string_view s
     for (size_t at = text.find(space); at < text.size(); at = text.find(space, run_end)) {
       before = before && at == run_end;
       run_end = at + space.size();
-      behind = behind && (run_end == text.size() || text.substr(run_end).starts_with(space));
+      after = after && (run_end == text.size() || text.substr(run_end).starts_with(space));
     }
   }
-  if (before || behind) divides_ = before ? Divides::before_spaces : Divides::after_spaces;
+  if (before || after) divides_ = before ? Divides::before_spaces : Divides::after_spaces;
 }
 
 size_t SentenceWords::next_start(std::string_view text, size_t at) const {

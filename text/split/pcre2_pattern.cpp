@@ -289,8 +289,8 @@ class PatternReader {
   // bracket and, in Rust, not an operator.
   CharacterSet union_of_items(bool begins) {
     CharacterSet all;
-    bool behind_set = false;    // a minus here is literal, not a range
-    bool behind_minus = false;  // literal, too, if a set follows
+    bool after_set = false;    // a minus here is literal, not a range
+    bool after_minus = false;  // literal, too, if a set follows
     for (; begins && is_rust_ && is(at_, '-'); ++at_) all.items += "\\-";
     begins = begins && all.items.empty();
     for (; at_ < pattern_.size() && (begins || !is(at_, ']')); begins = false) {
@@ -298,21 +298,21 @@ class PatternReader {
       if (is_rust_ && is(at_, '~') && is(at_ + 1, '~')) refuse("~~");
       check_length(all.items.size());
       if (const auto set = item_set()) {
-        if (behind_minus) all.items.insert(all.items.size() - 1, "\\");
+        if (after_minus) all.items.insert(all.items.size() - 1, "\\");
         all.add(*set);
-        behind_set = true;
-        behind_minus = false;
+        after_set = true;
+        after_minus = false;
         continue;
       }
-      behind_minus = is(at_, '-') && !behind_set;
+      after_minus = is(at_, '-') && !after_set;
       if (is(at_, '\\')) {
         all.items += character(true);
       } else {
         const char c = pattern_[at_++];
-        if (c == '[' || c == '^' || c == ']' || (c == '-' && behind_set)) all.items += '\\';
+        if (c == '[' || c == '^' || c == ']' || (c == '-' && after_set)) all.items += '\\';
         all.items += c;
       }
-      behind_set = false;
+      after_set = false;
     }
     return all;
   }

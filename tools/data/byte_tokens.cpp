@@ -86,7 +86,7 @@ void add_byte_tokens(const ReadableFile& file, const ByteOptions& options,
     options.lines ? add_lines(piece, document) : document.add(piece);
     if (read) read(piece.size());
   }
-  // Behind the newline at the end of a file there is no line more.
+  // No line follows the newline at the end of a file.
   if (!options.lines || !document.is_empty()) document.end();
 }
 

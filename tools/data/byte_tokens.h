@@ -11,7 +11,7 @@ namespace ferry::tool {
 
 struct ByteOptions {
   bool lines = false;       // a document a line, without what ends it; else one a file
-  bool append_eod = false;  // ByteTokenizer::kEndOfDocument behind each document
+  bool append_eod = false;  // ByteTokenizer::kEndOfDocument after each document
 };
 
 /// What was written so far.
@@ -21,7 +21,7 @@ struct ByteTokens {
 };
 
 /// Adds the documents of a file, each of one sequence. Memory does not depend on the file's size.
-/// `read` is told of pieces of so many bytes, and may throw. invalid for a document of 2^31 tokens
+/// `read` is called with the bytes read, and may throw. invalid for a document of 2^31 tokens
 /// or more.
 void add_byte_tokens(const ReadableFile& file, const ByteOptions& options,
                      IndexedDatasetWriter& writer, ByteTokens& written,

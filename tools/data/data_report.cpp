@@ -70,8 +70,8 @@ std::string to_text(const InspectedTokens& seen) {
   const auto held = static_cast<int64_t>(seen.token_bytes) / size_bytes(seen.type);
   if (seen.tokens > held) {
     text += fmt::format(
-        "note: the index tells of {} tokens, and {}.bin holds {}: a part of it is missing; 'ferry "
-        "data check' tells where\n",
+        "note: the index lists {} tokens, but {}.bin holds {}: part of it is missing; 'ferry data "
+        "check' shows where\n",
         grouped(seen.tokens), printable(seen.prefix), grouped(held));
   }
   return text;

@@ -58,7 +58,7 @@ std::vector<ShownTokens> documents_of(const ShowFlags& flags) {
   return shown;
 }
 
-// Of the train split, in the order in which a run takes them.
+// Samples of the train split, in the order in which a run takes them.
 std::vector<ShownTokens> samples_of_run(const ShowFlags& flags) {
   if (flags.sequence_length < 1) {
     fail(ErrorKind::invalid, "--samples needs --seq-length, the tokens of a sample");
@@ -183,11 +183,11 @@ void add_show_data(Command& data) {
   command.add_option("--seq-length", flags->sequence_length, "With --samples: tokens per sample")
       .type_name("N")
       .check(whole_number(1, kMostSequenceLength));
-  command.add_option("--seed", flags->seed, "With --samples: the run's")
+  command.add_option("--seed", flags->seed, "With --samples: the run's seed")
       .type_name("N")
       .default_text("1234")
       .check(whole_number(0, UINT32_MAX));
-  command.add_option("--split", flags->split, "With --samples: the run's")
+  command.add_option("--split", flags->split, "With --samples: the run's split")
       .type_name("SHARES")
       .default_text("all for training");
   command

@@ -111,7 +111,7 @@ void check_sequences(const IndexedDataset& dataset, TokenFilesCheck& check) {
                     end);
     }
     if (begin < 0 || begin > bytes || length * item > bytes - begin) {
-      outside.add("sequence {} of {} tokens, from byte {}, lies outside the {} bytes of {}", i,
+      outside.add("sequence {} of {} tokens, from byte {}, is outside the {} bytes of {}", i,
                   length, begin, bytes, dataset.name());
       end =
           static_cast<int64_t>(static_cast<uint64_t>(begin) + static_cast<uint64_t>(length * item));
@@ -124,7 +124,7 @@ void check_sequences(const IndexedDataset& dataset, TokenFilesCheck& check) {
   empty.report(check.notes);
   if (check.problems.empty() && end != bytes) {
     check.problems.push_back(
-        fmt::format("{} has {} bytes behind the last sequence", dataset.name(), bytes - end));
+        fmt::format("{} has {} bytes after the last sequence", dataset.name(), bytes - end));
   }
 }
 

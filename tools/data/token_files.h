@@ -60,8 +60,7 @@ struct TokenFilesCheck {
   int64_t documents = 0, tokens = 0;
 };
 
-/// Looks at every number of the index and every token. With a vocabulary size, tokens have to be
-/// below it.
+/// Checks every number of the index and every token; tokens must be below a given vocabulary size.
 TokenFilesCheck check_token_files(const IndexedDataset& dataset,
                                   std::optional<int64_t> vocabulary_size, const Watch& watch);
 

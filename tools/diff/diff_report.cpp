@@ -37,7 +37,7 @@ bool is_integer(DType dtype) {
   return has_values(dtype) && !is_floating_point(dtype) && dtype != DType::boolean;
 }
 
-// As many digits as tell the type's values apart.
+// Enough digits to distinguish the type's values.
 std::string number_text(long double number, DType dtype) {
   if (is_integer(dtype)) return fmt::format("{:.0f}", number);
   if (dtype == DType::f64) return fmt::format("{}", static_cast<double>(number));

@@ -20,7 +20,7 @@ constexpr int64_t kMostIterations = 1'000'000'000;
 
 struct EstimateFlags {
   std::string what;
-  std::vector<std::string> arguments;  // behind --
+  std::vector<std::string> arguments;  // after --
   std::vector<std::string> at;
   EstimateOptions options;
   int64_t layouts = 10;
@@ -107,7 +107,7 @@ void add_estimate(Command& program, std::vector<std::string> arguments) {
               fail(ErrorKind::invalid, "--bandwidth: 0 bytes a second save nothing");
             }
           },
-          "Storage bandwidth per second, to estimate save and load times")
+          "Bytes per second of the storage, to estimate save and load times")
       .type_name("SIZE");
   command.add_option("--at", flags->at, "Show the learning rate after these iterations")
       .type_name("ITERATION")

@@ -102,7 +102,7 @@ EstimateTable layout_table(const EstimateOutput& output) {
   } else if (search.fitting.empty() && search.tried > 0) {
     table.below = fmt::format("None of {} layouts fits, by far.", search.tried);
   } else if (search.tried == 0) {
-    table.below = "No layout divides the model over so many GPUs: another number is wanted.";
+    table.below = "No layout divides the model over so many GPUs: choose another number.";
   }
   return table;
 }

@@ -36,8 +36,8 @@ std::string in_fish_quotes(const std::string& text) {
   return result + "'";
 }
 
-// What may stand first behind a command, where that is one of some words: a command of its own, or
-// a word that its argument wants.
+// The words that may directly follow a command: a command of its own, or a value of its first
+// argument.
 std::vector<std::string> first_words(const CommandDescription& command) {
   std::vector<std::string> names;
   for (const CommandDescription& below : command.commands) names.push_back(below.words.back());

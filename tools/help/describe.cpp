@@ -37,7 +37,7 @@ std::string help_text(const CLI::App& app, const std::vector<std::string>& words
   return app.get_formatter()->make_help(&app, name, CLI::AppFormatMode::Normal);
 }
 
-// What stands there behind "Usage: ".
+// What follows "Usage: " in `text`.
 std::string usage_in(const std::string& text) {
   const std::string mark = "Usage: ";
   const size_t begin = text.find(mark) + mark.size();

@@ -28,7 +28,7 @@ struct CommandDescription {
   std::vector<CommandDescription> commands;
 };
 
-/// Of a parser and all of its commands.
+/// Describes a parser and all of its commands.
 CommandDescription describe(CLI::App& app, std::vector<std::string> words);
 
 }  // namespace ferry::tool

@@ -129,15 +129,15 @@ json run_json(const std::optional<RunFacts>& run) {
 json training_json(const TrainingFacts& training) {
   const TrainingFolder& folder = training.folder;
   if (folder.empty() && training.program.empty()) return nullptr;
-  json beside = json::array();
+  json parts = json::array();
   for (const TrainingPart& part : folder.parts) {
-    beside.push_back({{"kind", part.kind}, {"name", part.name}, {"count", part.count}});
+    parts.push_back({{"kind", part.kind}, {"name", part.name}, {"count", part.count}});
   }
   return {{"program", text_or_null(training.program)},
           {"step", folder.step ? json(*folder.step) : json(nullptr)},
           {"last_step", folder.last_step ? json(*folder.last_step) : json(nullptr)},
           {"epoch", folder.epoch ? number(*folder.epoch) : json(nullptr)},
-          {"beside", std::move(beside)}};
+          {"beside", std::move(parts)}};
 }
 
 json comparison_json(const InspectReport& report) {

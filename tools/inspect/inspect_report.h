@@ -23,7 +23,7 @@ nlohmann::json to_json(const InspectReport& report);
 
 /// "3: 100, 200, 300 (the tracker names 300)".
 std::string to_text(const RunFacts& run);
-/// "step 30 of 90, epoch 1.5 (Trainer)"; empty where no step is told.
+/// "step 30 of 90, epoch 1.5 (Trainer)"; empty where no step is known.
 std::string to_text(const TrainingFacts& training);
 /// "optimizer.pt, rng_state_*.pth (8), global_step10/".
 std::string to_text(const std::vector<TrainingPart>& parts);

@@ -32,14 +32,14 @@ bool may_have_tokenizer(const LaunchConfiguration& configuration, const TrainArg
   return !is_of_ferry(configuration) || arguments.tokenizer_model.starts_with('/');
 }
 
-// False, with a note, where its files are on other machines and nothing else tells its size.
-bool settle_tokenizer_elsewhere(const LaunchConfiguration& configuration, TrainArguments& arguments,
-                                LaunchPlace place, LaunchCheck& check) {
+// False, with a note, where the tokenizer is on other machines and nothing else gives its size.
+bool complete_vocabulary_size(const LaunchConfiguration& configuration, TrainArguments& arguments,
+                              LaunchPlace place, LaunchCheck& check) {
   std::string why;
   try {
-    TrainArguments settled = arguments;
-    settle_tokenizer(settled);
-    arguments = std::move(settled);
+    TrainArguments completed = arguments;
+    complete_with_tokenizer(completed);
+    arguments = std::move(completed);
     return true;
   } catch (const Error& error) {
     const bool is_final = finds_files_of(place, configuration) ||
@@ -50,7 +50,7 @@ bool settle_tokenizer_elsewhere(const LaunchConfiguration& configuration, TrainA
   if (configuration.vocab_size > 0) {
     arguments.vocab_size = configuration.vocab_size;
     if (!arguments.end_of_document) arguments.end_of_document = configuration.vocab_size - 1;
-    settle_tokenizer(arguments);
+    complete_with_tokenizer(arguments);
     check.notes.push_back(
         fmt::format("not checked: the tokenizer is not on this machine; "
                     "check.vocab_size says that it has {} tokens",
@@ -58,13 +58,13 @@ bool settle_tokenizer_elsewhere(const LaunchConfiguration& configuration, TrainA
     return true;
   }
   check.notes.push_back("not checked: sizes that depend on the vocabulary (" + why +
-                        "). check.vocab_size tells them");
+                        "). check.vocab_size sets it");
   return false;
 }
 
 void plan_launch(const LaunchConfiguration& configuration, TrainArguments& arguments,
                  LaunchPlace place, LaunchCheck& check) {
-  if (!settle_tokenizer_elsewhere(configuration, arguments, place, check)) return;
+  if (!complete_vocabulary_size(configuration, arguments, place, check)) return;
   const RunPlan plan = plan_run(arguments, configuration.gpus_per_node > 0);
   for (const std::string& warning : loop_warnings(arguments)) {
     check.notes.push_back("WARNING: " + warning);

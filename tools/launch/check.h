@@ -12,11 +12,11 @@
 namespace ferry::tool {
 
 struct LaunchCheck {
-  /// The iteration that training ends with; 0 where it cannot be told.
+  /// The iteration that training ends with; 0 where it is not known.
   int64_t last_iteration = 0;
   /// What was changed, or could not be checked on this machine: a sentence each.
   std::vector<std::string> notes;
-  std::string plan;  // what ranks take, for people; empty where it cannot be told
+  std::string plan;  // what ranks take, for people; empty where it is not known
 };
 
 /// Where the job starts: on this machine at once, or where and when other files may be there.

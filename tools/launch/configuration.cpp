@@ -35,7 +35,7 @@ std::string text_of(const Value& value, const std::string& where) {
       return text;
     }
     default:
-      fail(ErrorKind::invalid, "{}: one text or number is wanted", where);
+      fail(ErrorKind::invalid, "{}: must be one text or number", where);
   }
 }
 
@@ -72,7 +72,7 @@ void set_number(int64_t& member, const ConfigurationKey& key, const Value& value
   const int64_t least = std::stoll(bounds.at(0)), most = std::stoll(bounds.at(1));
   std::string text(value.string().value_or(""));
   if (!whole_number(least, most)(text).empty()) {
-    fail(ErrorKind::invalid, "{}: a whole number from {} to {} is wanted", where, least, most);
+    fail(ErrorKind::invalid, "{}: must be a whole number from {} to {}", where, least, most);
   }
   member = std::stoll(text);
 }
@@ -90,7 +90,7 @@ void set_pair(Pairs& pairs, const std::string& name, std::string text) {
 void set_pairs(Pairs& member, const Value& value, const std::string& where) {
   if (value.is_none()) return;
   if (value.kind() != ValueKind::dict) {
-    fail(ErrorKind::invalid, "{}: names with values are wanted (NAME: VALUE)", where);
+    fail(ErrorKind::invalid, "{}: must be names with values (NAME: VALUE)", where);
   }
   for (size_t i = 0; i < value.pair_count(); ++i) {
     const std::string name(value.pair_key(i).string().value_or(""));
@@ -111,7 +111,7 @@ void set_member(LaunchConfiguration& configuration, const ConfigurationKey& key,
       set_text(member, key, value, where);
     } else if constexpr (std::is_same_v<Member, bool>) {
       if (value.kind() != ValueKind::boolean) {
-        fail(ErrorKind::invalid, "{}: true or false is wanted", where);
+        fail(ErrorKind::invalid, "{}: must be true or false", where);
       }
       member = *value.boolean();
     } else if constexpr (std::is_same_v<Member, int64_t>) {
@@ -144,7 +144,7 @@ std::string argument_name(std::string name) {
   return name;
 }
 
-// Of two spellings of one argument in one file, the first would be without effect.
+// One argument spelled in two ways in one file: the first would have no effect.
 void refuse_two_spellings(const Value& arguments, const std::string& what) {
   std::map<std::string, std::string> spellings;
   for (size_t i = 0; i < arguments.pair_count(); ++i) {
@@ -199,8 +199,7 @@ void ConfigurationReader::take_preset(const std::string& name) {
 void ConfigurationReader::set(const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0) {
-    fail(ErrorKind::invalid,
-         "--set {}: KEY=VALUE is wanted; a configuration FILE stands before --set",
+    fail(ErrorKind::invalid, "--set {}: expected KEY=VALUE; a configuration FILE goes before --set",
          printable(word));
   }
   const std::string key = word.substr(0, equals), what = "--set " + key;
@@ -279,11 +278,12 @@ LaunchConfiguration ConfigurationReader::finish() {
   if (c.name.empty() || c.name.size() > 63 || !std::ranges::all_of(c.name, is_of_a_name) ||
       std::isalnum(static_cast<unsigned char>(c.name[0])) == 0) {
     fail(ErrorKind::invalid,
-         "name: '{}' cannot name jobs: up to 63 letters, digits, and . _ - behind the first",
+         "name: '{}' cannot name jobs: up to 63 letters, digits, and . _ - after the first",
          printable(c.name));
   }
   if (c.folder.empty()) {
-    fail(ErrorKind::invalid, "folder: where shall the experiment lie? Give --set folder=PATH");
+    fail(ErrorKind::invalid,
+         "folder is missing: the folder of the experiment; give --set folder=PATH");
   }
   if (has_control(c.folder)) {
     fail(ErrorKind::invalid, "folder: '{}' has control characters", printable(c.folder));
@@ -313,8 +313,9 @@ std::string configuration_help() {
     text += fmt::format("  {:<27} {}{}\n", key.name, key.meaning,
                         key.choices.empty() || is_number ? "" : fmt::format(" ({})", key.choices));
   }
-  return text + fmt::format("  {:<27} {}\n", "arguments",
-                            "Megatron-LM's: save-interval: 100; true alone for a flag, null: not");
+  return text + fmt::format(
+                    "  {:<27} {}\n", "arguments",
+                    "Megatron-LM's arguments: save-interval: 100; true for a flag, null to remove");
 }
 
 }  // namespace ferry::tool

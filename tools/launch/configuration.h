@@ -1,4 +1,4 @@
-// What `ferry launch` is told: one configuration for every kind of machine.
+// The configuration of `ferry launch`, the same for every kind of machine.
 //
 // A YAML file of sections (ranks:, slurm:, arguments:, ...) or a preset, then --set KEY=VALUE. Keys
 // are named with dots: slurm.time, arguments.train-iters. What comes later replaces what came
@@ -37,7 +37,7 @@ struct LaunchConfiguration {
   std::vector<std::string> prefix;               // words before the program
   std::string code, script = "pretrain_gpt.py";  // Megatron-LM's folder, and a path in it
   bool back_up_code = false;
-  std::vector<std::string> words;  // of the command line, behind the arguments and unchecked
+  std::vector<std::string> words;  // of the command line, after the arguments and unchecked
 
   int64_t nodes = 1, ranks_per_node = 1, gpus_per_node = 0;
   int64_t cpus_per_rank = 0;  // 0: not said

@@ -21,7 +21,7 @@ struct ConfigurationKey {
   std::string_view name;  // "slurm.time"
   ConfigurationMember member;
   std::string_view meaning;
-  /// Of a text: the words that it may be ("a b"); empty: any. Of a number: the least and the most
+  /// The words that a text may be ("a b"; empty: any), or the least and the most of a number
   /// ("1 4096").
   std::string_view choices = "";
 };

@@ -18,8 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kScriptFolder = "/launch";
-// What pod.sh ends with where a pod was told to end: Kubernetes shall start it again.
-constexpr int kToldToEnd = 85;
+// Exit code of pod.sh when a pod was asked to end: Kubernetes shall start it again.
+constexpr int kAskedToEnd = 85;
 
 // A label of DNS, of which names of pods are made.
 void check_label(const char* key, const std::string& text, size_t most) {
@@ -58,7 +58,7 @@ void check_for_kubernetes(const LaunchConfiguration& c) {
   }
   if (!c.volume_path.empty() && !(c.folder + "/").starts_with(c.volume_path + "/")) {
     fail(ErrorKind::invalid,
-         "folder: {} does not lie in kubernetes.volume_path, {}: what is written there goes with "
+         "folder: {} is not in kubernetes.volume_path, {}: what is written there goes with "
          "its pod",
          printable(c.folder), printable(c.volume_path));
   }
@@ -108,7 +108,7 @@ class Manifest {
     return {{"requests", amounts}, {"limits", amounts}};
   }
 
-  // `master`: the name of the first pod, where the operator does not tell it.
+  // `master`: the name of the first pod, where the operator does not set it.
   Json container(const std::string& master) const {
     Json container = {{"name", "pytorch"},  // the name that a PyTorchJob looks for
                       {"image", c_.image},
@@ -152,7 +152,7 @@ class Manifest {
     Json spec = Json::object();
     if (!restart.empty()) spec["restartPolicy"] = restart;
     if (!subdomain.empty()) spec["subdomain"] = subdomain;
-    // Time to save, once the pod is told to end.
+    // Time to save, once the pod is asked to end.
     spec["terminationGracePeriodSeconds"] = std::max<int64_t>(30, c_.signal_seconds);
     if (!c_.service_account.empty()) spec["serviceAccountName"] = c_.service_account;
     if (!c_.priority_class.empty()) spec["priorityClassName"] = c_.priority_class;
@@ -166,7 +166,7 @@ class Manifest {
     return {{"metadata", {{"labels", labels()}}}, {"spec", spec}};
   }
 
-  // The operator calls the first pod Master, and tells all of them its address and their ranks.
+  // The operator calls the first pod Master, and gives all of them its address and their ranks.
   Json pytorch_job() const {
     Json replicas = {
         {"Master",
@@ -194,7 +194,7 @@ class Manifest {
             {"template", pod("Never", master, subdomain)}};
   }
 
-  // A configuration that is wrong stays wrong. Pods that were told to end cost no attempt.
+  // A configuration that is wrong stays wrong. Pods that were asked to end cost no attempt.
   Json failure_policy() const {
     const auto rule = [](const char* action, std::vector<int> codes) {
       return Json{
@@ -203,8 +203,8 @@ class Manifest {
     };
     Json rules = Json::array();
     if (c_.program == "ferry") rules.push_back(rule("FailJob", {2, 5}));
-    if (c_.kind == "job") rules.push_back(rule("Ignore", {kToldToEnd}));
-    if (rules.empty()) rules.push_back(rule("Count", {kToldToEnd}));
+    if (c_.kind == "job") rules.push_back(rule("Ignore", {kAskedToEnd}));
+    if (rules.empty()) rules.push_back(rule("Count", {kAskedToEnd}));
     return {{"rules", rules}};
   }
 

@@ -44,12 +44,12 @@ constexpr const char* kLaunchExamples = R"(Examples:
 
 LaunchConfiguration read_configuration(const LaunchFlags& flags) {
   if (flags.file.empty() && flags.preset.empty()) {
-    // --set takes all words behind it, a FILE too.
-    const bool is_behind = std::ranges::any_of(flags.settings, [](const std::string& word) {
+    // --set takes all words after it, a FILE too.
+    const bool is_after_set = std::ranges::any_of(flags.settings, [](const std::string& word) {
       return word.find('=') == std::string::npos;
     });
     fail(ErrorKind::invalid, "which configuration? Give a FILE{}, or --preset NAME",
-         is_behind ? " before --set" : "");
+         is_after_set ? " before --set" : "");
   }
   ConfigurationReader reader;
   if (!flags.preset.empty()) reader.take_preset(flags.preset);
@@ -67,7 +67,7 @@ struct PreparedLaunch {
   LaunchCheck check;
 };
 
-// Of this very program; its bare name where the system does not tell.
+// The path of this program; its bare name where the system does not know it.
 std::string own_program() {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -239,7 +239,7 @@ void add_launch(Command& program) {
            "Manifest file to write (default: standard output)", launch_kubernetes);
   const auto name = std::make_shared<std::string>();
   Command presets = launch.add_command("presets", "List presets, or print one");
-  presets.add_option("NAME", *name, "Keys of the preset to override").type_name("");
+  presets.add_option("NAME", *name, "Preset to print").type_name("");
   presets.action([name] { print_presets(*name); });
   presets.footer("Examples:\n  ferry launch presets one-machine > run.yaml\n");
   launch.footer(kLaunchExamples);

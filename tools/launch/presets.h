@@ -7,7 +7,7 @@
 
 namespace ferry::tool {
 
-/// Of tools/launch: "scripts/rank.sh". internal when there is none.
+/// A file of tools/launch ("scripts/rank.sh"). internal when there is none.
 std::string_view embedded_file(std::string_view name);
 
 /// A preset's YAML. invalid, with all names, when there is none.

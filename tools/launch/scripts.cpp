@@ -105,7 +105,7 @@ std::string settings_text(const LaunchConfiguration& c, const std::vector<std::s
                           int64_t last_iteration) {
   std::string text =
       "# shellcheck shell=bash disable=SC2034,SC2054\n"
-      "# Written by ferry launch, read by the scripts beside it.\n";
+      "# Written by ferry launch, read by the scripts next to it.\n";
   assign(text, "NAME", c.name);
   assign(text, "FOLDER", c.folder);
   assign(text, "PROGRAM_KIND", c.program);
@@ -171,9 +171,9 @@ void write_launch_files(const std::shared_ptr<const FileSystem>& file_system,
   for (const LaunchFile& file : files) {
     written.push_back({file.name, {std::as_bytes(std::span(file.text))}});
   }
-  const WriteLock claim(file_system, join(folder, files.front().name),
-                        {.wait_seconds = kWaitForWriterSeconds});
-  publish_files(*file_system, claim, folder, written, Existing::replace);
+  const WriteLock lock(file_system, join(folder, files.front().name),
+                       {.wait_seconds = kWaitForWriterSeconds});
+  publish_files(*file_system, lock, folder, written, Existing::replace);
 }
 
 }  // namespace ferry::tool

@@ -1,4 +1,4 @@
-// The files of a launch: shell scripts, and what they are told.
+// The files of a launch: shell scripts and their settings.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct LaunchFile {
   std::string name, text;
 };
 
-/// What all scripts are told, as variables of the shell. Every value is one quoted word: nothing in
-/// it is looked at by the shell.
+/// The settings of all scripts, as shell variables. Every value is one quoted word, in which the
+/// shell expands nothing.
 std::string settings_text(const LaunchConfiguration& configuration,
                           const std::vector<std::string>& words, int64_t last_iteration);
 

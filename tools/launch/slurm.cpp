@@ -30,7 +30,7 @@ class SbatchHeader {
   std::string take() { return std::move(text_); }
 
  private:
-  // sbatch knows "...", '...' and the backslash. Behind a # it reads no further.
+  // sbatch knows "...", '...' and the backslash, and stops reading at a #.
   static std::string shell_quoted(const std::string& words) {
     constexpr std::string_view kPlain =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";

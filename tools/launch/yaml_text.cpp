@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The code point at `at`, which moves behind it. invalid for what is not UTF-8.
+// Reads the code point at `at` and moves `at` past it. invalid for what is not UTF-8.
 uint32_t next_code_point(std::string_view text, size_t& at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(at);
@@ -75,8 +75,8 @@ bool is_plain_text(std::string_view text) {
   return std::ranges::find(kOthers, lower) == std::end(kOthers);
 }
 
-// Lines of printable ASCII, the last one with its newline, none with blanks before the first word
-// of the text or behind its own last.
+// Lines of printable ASCII, the last one with its newline, none with leading blanks on the first
+// line or trailing ones on any.
 bool fits_a_block(std::string_view text) {
   if (!text.ends_with('\n') || text.size() < 2 || text[0] == ' ' || text[0] == '\n') return false;
   if (text.ends_with("\n\n") || text.find(" \n") != std::string_view::npos) return false;
@@ -100,7 +100,7 @@ std::string scalar_text(const ordered_json& value, const std::string& indent) {
 
 void put_yaml(std::string& text, const ordered_json& value, const std::string& indent);
 
-// Behind "key:" or "-", on its line or below it.
+// Appends a value after "key:" or "-", on its line or below it.
 void put_value(std::string& text, const ordered_json& value, const std::string& indent,
                bool in_list) {
   if (!value.is_structured() || value.empty()) {

@@ -17,7 +17,7 @@ struct ChunkMap {
   };
   std::vector<Cell> cells;
   std::string cut;       // how the tensor is cut: "rows in 8, columns in 2"; empty: it is not
-  bool to_scale = true;  // false: the cells only tell the order of the pieces
+  bool to_scale = true;  // false: the cells show only the order of the pieces
   size_t rows = 1;       // of cells, about
 };
 

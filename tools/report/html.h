@@ -10,7 +10,7 @@ namespace ferry::tool {
 /// spelled out, and what must not be printed is made safe.
 std::string html(std::string_view text);
 
-/// Stands near the beginning of every page, and tells it from other files.
+/// Marks a page as ferry's; near its beginning.
 inline constexpr std::string_view kPageMark = "<meta name=\"generator\" content=\"ferry\">";
 
 /// What differs between pages, as HTML.

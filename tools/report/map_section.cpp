@@ -121,12 +121,13 @@ std::string map_section(const Catalog& catalog, const std::vector<std::string>& 
   const size_t most_cells =
       std::clamp<size_t>(kMostCells / std::max<size_t>(shown, 1), 24, kMostCellsEach);
   std::string text =
-      "<section aria-labelledby=\"map\"><h2 id=\"map\">Where tensors lie</h2>\n<p>Tensors that "
+      "<section aria-labelledby=\"map\"><h2 id=\"map\">Where tensors are stored</h2>\n<p>Tensors "
+      "that "
       "differ "
       "in a number of their names only, and are stored alike, share a row. Each box is a piece of "
-      "the tensor; number and colour tell the <a href=\"#files\">file</a> that holds it.</p>\n"
+      "the tensor; number and colour show the <a href=\"#files\">file</a> that holds it.</p>\n"
       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Where tensors "
-      "lie\"><table>"
+      "are stored\"><table>"
       "<caption>Tensors, and the files that hold their parts</caption><thead><tr><th "
       "scope=\"col\">tensor</th><th scope=\"col\" class=\"n\">tensors</th><th scope=\"col\">dtype, "
       "shape</th><th scope=\"col\" class=\"n\">bytes</th><th scope=\"col\">pieces by file</th></tr>"

@@ -37,11 +37,11 @@ void check_folder(const FileSystem& file_system, const std::string& path) {
 void write_page(const std::shared_ptr<const FileSystem>& file_system, const PageFile& file,
                 const std::string& page) {
   std::error_code error;
-  const std::string behind = std::filesystem::canonical(file.path, error).string();
-  const std::string target = error ? file.path : behind;  // a link stays one
-  const WriteLock claim(file_system, target, {.wait_seconds = kWaitForWriterSeconds});
+  const std::string linked = std::filesystem::canonical(file.path, error).string();
+  const std::string target = error ? file.path : linked;  // a link stays one
+  const WriteLock lock(file_system, target, {.wait_seconds = kWaitForWriterSeconds});
   check_page_file(*file_system, file);
-  publish_file(*file_system, claim, target, page, Existing::replace);
+  publish_file(*file_system, lock, target, page, Existing::replace);
 }
 
 }  // namespace
@@ -55,11 +55,12 @@ void check_page_file(const FileSystem& file_system, const PageFile& file) {
   }
   const PathStatus status = file_system.status(path);
   if (status.kind == PathKind::missing) return check_folder(file_system, path);
-  if (status.kind != PathKind::file) fail(ErrorKind::invalid, "{} is no file", path);
+  if (status.kind != PathKind::file) fail(ErrorKind::invalid, "{} is not a file", path);
   if (!file.overwrite) fail(ErrorKind::invalid, "{} exists; --overwrite replaces it", path);
   if (is_page(file_system, path)) return;
   fail(ErrorKind::invalid,
-       "{} is no page of ferry's, and --overwrite replaces nothing else; choose another name",
+       "{} is not a page that ferry wrote, and --overwrite replaces nothing else; choose another "
+       "name",
        path);
 }
 

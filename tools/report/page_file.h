@@ -16,7 +16,8 @@ struct PageFile {
 /// invalid where the file is there and may not be replaced, or its name is no file's.
 void check_page_file(const FileSystem& file_system, const PageFile& file);
 
-/// Of several processes that write it the last wins, where it may replace. Says how large it is.
+/// Writes the page and prints its size. If several processes write it, the last one wins where it
+/// may replace.
 void write_page_file(const std::shared_ptr<const FileSystem>& file_system, const PageFile& file,
                      const std::string& page);
 

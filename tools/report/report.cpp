@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kBins = 64;
 constexpr size_t kMostHistograms = 500;
-constexpr size_t kMostRuns = 16;  // that colours and dashes tell apart
+constexpr size_t kMostRuns = 16;  // as many as colours and dashes can distinguish
 
 struct ReportFlags {
   std::vector<std::string> paths;
@@ -68,12 +68,12 @@ void add_histograms(const ReportFlags& flags, const Catalog& catalog, ReportCont
   }
 }
 
-// A file more in a checkpoint's folder is none of the checkpoint's, nor of the run's others.
+// Refuses a page inside a checkpoint or run folder, where it would look like one of its files.
 void check_place(const FileSystem& file_system, const std::string& output,
                  const std::string& checkpoint) {
   const auto check = [&](const std::string& folder) {
     if (!is_same_or_inside(output, folder)) return;
-    fail(ErrorKind::invalid, "{} would lie in the checkpoint {}; choose a place outside", output,
+    fail(ErrorKind::invalid, "{} would be inside the checkpoint {}; choose a place outside", output,
          folder);
   };
   check(checkpoint);

@@ -96,7 +96,7 @@ std::string navigation(const ReportContent& content) {
   };
   add(true, "overview", "What it is");
   add(true, "modules", "Sizes by module");
-  add(true, "map", "Where tensors lie");
+  add(true, "map", "Where tensors are stored");
   add(true, "files", "Files");
   add(!content.histograms.empty(), "values", "Values");
   add(!checkpoint.catalog->objects.empty(), "objects", "Objects");

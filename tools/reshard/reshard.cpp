@@ -1,3 +1,7 @@
+#include "ops/reshard.h"
+
+#include <fmt/format.h>
+
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -5,9 +9,10 @@
 #include "ckpt/base/error.h"
 #include "tools/commands.h"
 #include "tools/convert/convert_report.h"
-#include "tools/reshard/reshard_report.h"
 #include "tools/terminal/common_options.h"
+#include "tools/terminal/flags.h"
 #include "tools/terminal/interrupt.h"
+#include "tools/terminal/layout.h"
 #include "tools/terminal/layout_options.h"
 #include "tools/terminal/other_formats.h"
 #include "tools/terminal/output.h"
@@ -15,6 +20,7 @@
 #include "tools/terminal/text.h"
 #include "tools/terminal/validators.h"
 #include "tools/terminal/write_options.h"
+#include "tools/terminal/written.h"
 #include "tools/verify/verify_source.h"
 
 namespace ferry::tool {
@@ -48,6 +54,47 @@ constexpr const char* kReshardExamples = R"(Examples:
   ferry reshard runs/big runs/old --core-release 0.16          for an older Megatron-LM
 )";
 
+std::string side_text(const ReshardReport::Side& side) {
+  std::string text = fmt::format("{} ({}", printable(side.path), side.format);
+  if (const std::string layout = layout_text(side.layout); !layout.empty()) text += "; " + layout;
+  if (!side.optimizer.empty()) text += "; optimizer " + side.optimizer;
+  if (side.remainders) text += ", masters as 16-bit remainders";
+  return text + ")";
+}
+
+nlohmann::json side_json(const ReshardReport::Side& side) {
+  using nlohmann::json;
+  return {{"path", side.path},
+          {"format", side.format},
+          {"optimizer", side.optimizer.empty() ? json(nullptr) : json(side.optimizer)},
+          {"masters", side.optimizer.empty() ? json(nullptr)
+                      : side.remainders      ? json("remainders")
+                                             : json("fp32")},
+          {"layout", layout_json(side.layout)}};
+}
+
+std::string reshard_text(const ReshardReport& report) {
+  std::string text = side_text(report.source) + "\n  -> " + side_text(report.target) + "\n";
+  text += written_text(report.written, report.tensors, report.parameters);
+  return text + note_lines(report.warnings);
+}
+
+nlohmann::json reshard_json(const ReshardReport& report) {
+  using nlohmann::json;
+  return {
+      {"source", side_json(report.source)},
+      {"target", side_json(report.target)},
+      {"iteration", report.iteration ? json(*report.iteration) : json(nullptr)},
+      {"tensors", report.tensors},
+      {"parameters", report.parameters},
+      {"bytes", report.written.bytes()},
+      {"free_bytes", report.written.free_bytes ? json(*report.written.free_bytes) : json(nullptr)},
+      {"files", written_json(report.written)},
+      {"warnings", report.warnings},
+      {"dry_run", report.written.dry_run},
+      {"seconds", report.written.seconds}};
+}
+
 // A Hugging Face model knows neither ranks nor optimizer: what convert does.
 std::string converted(const ReshardFlags& flags) {
   const ReshardOptions& options = flags.options;
@@ -76,7 +123,7 @@ std::string converted(const ReshardFlags& flags) {
 
 std::string resharded(const ReshardFlags& flags) {
   const ReshardReport report = reshard(flags.options);
-  return flags.json ? json_text(tool::to_json(report)) : to_text(report);
+  return flags.json ? json_text(reshard_json(report)) : reshard_text(report);
 }
 
 void run(ReshardFlags flags, std::shared_ptr<Group> group) {

@@ -1,4 +1,4 @@
-// Runs beside each other: where their losses part.
+// Compares runs: from which iteration their losses differ.
 #pragma once
 
 #include <cstdint>

@@ -85,25 +85,25 @@ int copy_folder(const FileSystem& files, const std::string& from, const std::str
   return copied;
 }
 
-std::vector<std::string> new_names(const FileSystem& files, const CopyRuns& wanted) {
-  if (!wanted.names.empty() && wanted.names.size() != wanted.runs.size()) {
-    fail(ErrorKind::invalid, "--names has {} names for {} runs: one for each is wanted",
-         wanted.names.size(), wanted.runs.size());
+std::vector<std::string> new_names(const FileSystem& files, const CopyRuns& options) {
+  if (!options.names.empty() && options.names.size() != options.runs.size()) {
+    fail(ErrorKind::invalid, "--names has {} names for {} runs: give one for each",
+         options.names.size(), options.runs.size());
   }
   std::error_code error;
-  const bool is_same = std::filesystem::equivalent(wanted.from, wanted.to, error);
-  std::vector<std::string> names = wanted.names.empty() ? wanted.runs : wanted.names;
+  const bool is_same = std::filesystem::equivalent(options.from, options.to, error);
+  std::vector<std::string> names = options.names.empty() ? options.runs : options.names;
   for (size_t i = 0; i < names.size(); ++i) {
-    check_name(wanted.runs[i]);
-    if (files.status(join(wanted.from, wanted.runs[i])).kind != PathKind::folder) {
-      fail(ErrorKind::not_found, "{}: has no folder {}", printable(wanted.from),
-           printable(wanted.runs[i]));
+    check_name(options.runs[i]);
+    if (files.status(join(options.from, options.runs[i])).kind != PathKind::folder) {
+      fail(ErrorKind::not_found, "{}: has no folder {}", printable(options.from),
+           printable(options.runs[i]));
     }
-    if (wanted.names.empty() && is_same) names[i] += "-copy";
+    if (options.names.empty() && is_same) names[i] += "-copy";
     check_name(names[i]);
-    if (files.status(join(wanted.to, names[i])).kind != PathKind::missing) {
+    if (files.status(join(options.to, names[i])).kind != PathKind::missing) {
       fail(ErrorKind::invalid, "{} exists; --names gives copies other names",
-           printable(join(wanted.to, names[i])));
+           printable(join(options.to, names[i])));
     }
   }
   return names;
@@ -112,16 +112,16 @@ std::vector<std::string> new_names(const FileSystem& files, const CopyRuns& want
 }  // namespace
 
 std::vector<std::string> copy_runs(const std::shared_ptr<const FileSystem>& file_system,
-                                   const CopyRuns& wanted) {
+                                   const CopyRuns& options) {
   const FileSystem& files = *file_system;
-  const std::vector<std::string> names = new_names(files, wanted);
+  const std::vector<std::string> names = new_names(files, options);
   for (size_t i = 0; i < names.size(); ++i) {
-    const std::string target = join(wanted.to, names[i]);
+    const std::string target = join(options.to, names[i]);
     make_folders(files, std::filesystem::path(target).parent_path().string());
     StagedFolder staged(file_system, target, false);
-    if (copy_folder(files, join(wanted.from, wanted.runs[i]), staged.path(), 0) == 0) {
+    if (copy_folder(files, join(options.from, options.runs[i]), staged.path(), 0) == 0) {
       fail(ErrorKind::not_found, "{}: has no logs or metrics to copy",
-           printable(join(wanted.from, wanted.runs[i])));
+           printable(join(options.from, options.runs[i])));
     }
     staged.commit();
   }

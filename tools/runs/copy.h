@@ -15,10 +15,10 @@ struct CopyRuns {
   std::vector<std::string> names;  // below `to`; empty: as they are
 };
 
-/// Copies all or says why not: each run appears when it is complete. Values of metrics that are no
-/// numbers are left out. Within one folder copies without names get "-copy" behind theirs. Returns
-/// the new names. invalid for names that are there, that lead elsewhere, or that are not as many.
+/// Copies all runs or throws: each run appears when it is complete. Metrics that are not numbers
+/// are left out. Copies within one folder without new names get the suffix "-copy". Returns the new
+/// names. invalid for names that exist, that lead elsewhere, or whose count is wrong.
 std::vector<std::string> copy_runs(const std::shared_ptr<const FileSystem>& files,
-                                   const CopyRuns& wanted);
+                                   const CopyRuns& options);
 
 }  // namespace ferry::tool

@@ -40,7 +40,7 @@ void sync_files(const FileSystem& files, const std::string& folder) {
   }
 }
 
-// Reads the CSV and tells W&B's package of every line, which writes its own files.
+// Reads the CSV and logs every line with W&B's package, which writes its own files.
 constexpr const char* kWandbScript = R"(
 import csv, os, sys, wandb
 folder, name, table = sys.argv[1:4]
@@ -82,9 +82,9 @@ void export_csv(const std::shared_ptr<const FileSystem>& files, const Metrics::T
   const std::string text = metrics_csv(table);
   if (file == "-") return print(text);
   check_new(*files, file);
-  const WriteLock claim(files, file);
+  const WriteLock lock(files, file);
   check_new(*files, file);  // another one may have been faster
-  publish_file(*files, claim, file, text, Existing::refuse);
+  publish_file(*files, lock, file, text, Existing::refuse);
 }
 
 void export_tensorboard(const std::shared_ptr<const FileSystem>& files, const Metrics::Table& table,

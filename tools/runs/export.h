@@ -9,7 +9,7 @@
 
 namespace ferry::tool {
 
-/// A header, and a line an iteration; all digits. What an iteration does not tell is empty.
+/// A header, and a line for each iteration, with all digits. Missing values are empty.
 std::string metrics_csv(const Metrics::Table& table);
 
 /// Writes FILE, which must not be there; "-": standard output.

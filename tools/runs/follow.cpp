@@ -125,7 +125,7 @@ bool follow_run(const FileSystem& files, const std::string& paths, const FollowO
   Follower follower(files, paths, options);
   follower.look();
   if (!follower.is_any() && options.once) {
-    fail(ErrorKind::not_found, "{} tells of no training yet", printable(paths));
+    fail(ErrorKind::not_found, "{} shows no training yet", printable(paths));
   }
   if (!follower.is_any()) {
     print_aside("note: " + printable(paths) +

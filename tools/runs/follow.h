@@ -15,9 +15,9 @@ struct FollowOptions {
   int64_t lines = 10;            // of what is there
 };
 
-/// Prints a line for each iteration, evaluation, save and exit that the run's files tell of. Ends
-/// with the run's last planned iteration or with `until`; false where a signal (Ctrl-C) ended it
-/// before. not_found where there is nothing of a run.
+/// Prints a line for each iteration, evaluation, save and exit in the run's files. Ends with the
+/// run's last planned iteration or with `until`; false where a signal (Ctrl-C) ended it before.
+/// not_found where there is nothing of a run.
 bool follow_run(const FileSystem& files, const std::string& paths, const FollowOptions& options);
 
 }  // namespace ferry::tool

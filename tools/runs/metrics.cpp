@@ -39,8 +39,8 @@ Metrics::Table read_metrics(const FileSystem& files, const std::string& paths) {
   Metrics::Table table = metrics.table();
   if (table.empty()) {
     fail(ErrorKind::not_found,
-         "{} tells of no iteration: a log of Megatron-LM or ferry, or JSON lines of --metrics-json "
-         "are wanted",
+         "{} has no iterations: expected a log of Megatron-LM or ferry, or JSON lines of "
+         "--metrics-json",
          printable(paths));
   }
   return table;

@@ -1,4 +1,4 @@
-// Every value that a run's logs tell, by iteration and name.
+// Every value in a run's logs, by iteration and name.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace ferry::tool {
 
-/// Of a run whose iterations repeat, the later ones: what is told of iteration i forgets what was
-/// told of i and behind it by earlier jobs.
+/// When a run repeats iterations, the later values count: a value for iteration i drops those of
+/// earlier jobs for i and all later iterations.
 class Metrics {
  public:
   using Values = std::map<std::string, double>;
@@ -30,10 +30,10 @@ class Metrics {
   Lineage log_, json_;
 };
 
-/// `paths` as read_run_figures() takes them; not_found where they tell of no iteration.
+/// `paths` as read_run_figures() takes them; not_found where they have no iterations.
 Metrics::Table read_metrics(const FileSystem& files, const std::string& paths);
 
-/// Of all iterations, by name.
+/// Names that occur in any iteration, sorted.
 std::vector<std::string> metric_names(const Metrics::Table& table);
 
 }  // namespace ferry::tool

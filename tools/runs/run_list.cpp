@@ -79,8 +79,8 @@ std::optional<double> last_value(const RunFigures& figures, std::string_view nam
   return series == nullptr ? std::nullopt : std::optional(series->last());
 }
 
-// Unlike speeds, a loss that is no number must be seen: the run has diverged. Series without points
-// are looked at, too, which find() leaves out.
+// Unlike a speed, a loss that is not a number must be shown: the run has diverged. Hence this also
+// checks series without points, which find() leaves out.
 void set_loss(RunStatus& status, const RunFigures& figures) {
   for (const auto& [name, series] : figures.series) {
     const bool has_values = !series.points().empty() || series.not_finite() > 0;
@@ -137,11 +137,10 @@ std::vector<FoundRun> find_runs(const FileSystem& files, const std::string& fold
   const PathKind kind = files.status(folder).kind;
   if (kind == PathKind::missing) fail(ErrorKind::not_found, "{} does not exist", folder);
   if (kind != PathKind::folder) {
-    fail(
-        ErrorKind::invalid,
-        "{} is no folder, below which runs could be listed; 'ferry runs follow' and 'compare' take "
-        "a log",
-        folder);
+    fail(ErrorKind::invalid,
+         "{} is not a folder of runs; 'ferry runs follow' and 'compare' take "
+         "a log",
+         folder);
   }
   std::vector<FoundRun> found;
   search(files, folder, ".", 0, found, unreadable);

@@ -36,14 +36,14 @@ struct RunStatus {
   std::string name, paths;
   std::string state;  // finished, running, queued, active, stopped, ended
   int64_t iteration = 0, planned = 0;
-  std::optional<double> loss;     // of the last iteration that tells one; NaN or infinite, too
+  std::optional<double> loss;     // of the last iteration that has one; may be NaN or infinite
   int64_t losses_not_finite = 0;  // iterations
   std::optional<double> tokens_per_second, teraflops;
   std::optional<int64_t> last_good;  // the last iteration that is whole on disk
   std::string job, why;              // of the queue; of the last exit
 };
 
-/// Nothing where the folder tells of no run. `now`: seconds since 1970.
+/// Nothing where the folder holds no run. `now`: seconds since 1970.
 std::optional<RunStatus> state_of_run(const FileSystem& files, const FoundRun& run,
                                       const std::vector<QueuedJob>& jobs, int64_t now);
 

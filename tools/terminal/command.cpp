@@ -12,8 +12,8 @@ namespace {
 const std::string kWords = "one of ";
 
 // CLI11 takes a value "[a,b]" apart where an option takes several, and here that is a file's name
-// or a set of letters in a pattern. No argument has a zero byte, so one behind the bracket keeps it
-// whole until a value is looked at.
+// or a set of letters in a pattern. No argument has a zero byte, so one after the bracket keeps the
+// value whole until it is read.
 constexpr char kWholeMark = '\0';
 
 std::string without_mark(std::string& text) {

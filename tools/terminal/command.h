@@ -1,5 +1,5 @@
-// The options and arguments of a command. The parser behind them is CLI11, whose headers alone take
-// seconds to compile: of the program, command.cpp and main.cpp alone include them.
+// The options and arguments of a command. The parser is CLI11, whose headers take seconds to
+// compile: only command.cpp and main.cpp include them.
 #pragma once
 
 #include <cstdint>

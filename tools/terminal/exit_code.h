@@ -1,4 +1,4 @@
-// Exit codes of the program, one a kind of error, so that a script can tell them apart.
+// Exit codes of the program, one for each kind of error.
 #pragma once
 
 #include <string>

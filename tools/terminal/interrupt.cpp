@@ -24,7 +24,7 @@ int64_t milliseconds() {
   return int64_t{1000} * now.tv_sec + now.tv_nsec / 1000000 + 1;
 }
 
-// Who asks again ends the program at once. Launchers may tell the same thing twice: `timeout`
+// A second signal ends the program at once. Launchers may send the same signal twice: `timeout`
 // signals the process and then its group.
 void on_signal(int signal) {
   constexpr int64_t kSameSignal = 500;
@@ -56,8 +56,8 @@ InterruptScope::InterruptScope() {
   }
 }
 
-// Once a signal came, the handler stays: what is told a second time may come while the program
-// ends, which would end it before its exit code and message are out.
+// After a signal the handler stays: a second one during shutdown would otherwise kill the program
+// before it has printed its message and returned its exit code.
 InterruptScope::~InterruptScope() {
   if (interrupted) return;
   for (int i = 0; i < 3; ++i) sigaction(kSignals[i], &former[i], nullptr);

@@ -1,4 +1,4 @@
-// Ctrl-C while something is being written: a flag that the engine looks at.
+// Ctrl-C while something is being written sets a flag that the engine polls.
 #pragma once
 
 #include <atomic>

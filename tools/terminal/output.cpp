@@ -62,7 +62,7 @@ void print_done(std::string_view text, std::string_view done) {
   try {
     print(text);
   } catch (const Error& error) {
-    fail(error.kind(), "{}; only this could not be told: {}", done, error.what());
+    fail(error.kind(), "{}; but the report could not be printed: {}", done, error.what());
   }
 }
 
@@ -73,7 +73,7 @@ void print_aside(std::string_view text) noexcept {
   } catch (const std::bad_alloc&) {
     // As it is, then.
   }
-  // fwrite() tells how much it wrote even where that cannot be acted upon.
+  // Errors are ignored: there is nowhere left to report them.
   if (std::fwrite(text.data(), 1, text.size(), stderr) == text.size()) std::fflush(stderr);
 }
 

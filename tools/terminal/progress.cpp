@@ -42,8 +42,8 @@ std::string cut_to_width(std::string text, size_t columns) {
   return text;
 }
 
-ProgressManner progress_manner(bool is_terminal, const char* terminal, bool wanted_in_logs) {
-  if (!is_terminal) return wanted_in_logs ? ProgressManner::line_by_line : ProgressManner::silent;
+ProgressManner progress_manner(bool is_terminal, const char* terminal, bool in_logs) {
+  if (!is_terminal) return in_logs ? ProgressManner::line_by_line : ProgressManner::silent;
   const bool is_plain = terminal == nullptr || std::string_view(terminal) == "dumb";
   return is_plain ? ProgressManner::line_by_line : ProgressManner::in_place;
 }
@@ -54,11 +54,11 @@ bool is_progress_due(ProgressManner manner, double elapsed, double last) {
   return elapsed - last >= (in_place ? kSecondsInPlace : kSecondsBetweenLines);
 }
 
-ProgressLine::ProgressLine(std::string what, bool wanted_in_logs)
+ProgressLine::ProgressLine(std::string what, bool in_logs)
     : what_(std::move(what)),
       start_(std::chrono::steady_clock::now()),
-      manner_(progress_manner(isatty(STDERR_FILENO) == 1, process_environment()("TERM"),
-                              wanted_in_logs)) {}
+      manner_(progress_manner(isatty(STDERR_FILENO) == 1, process_environment()("TERM"), in_logs)) {
+}
 
 ProgressLine::~ProgressLine() {
   if (shown_ && manner_ == ProgressManner::in_place) print_aside("\r\033[K");

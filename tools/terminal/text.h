@@ -15,7 +15,7 @@
 
 namespace ferry::tool {
 
-/// Of a report; --json has all.
+/// A report shows so many notes; --json has all.
 inline constexpr size_t kNotesShown = 8;
 
 /// "1,234,567"

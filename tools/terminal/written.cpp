@@ -36,7 +36,7 @@ std::string table_of(const WrittenFiles& written) {
   const auto& files = written.files;
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < files.size(); ++i) {
-    // Many shards are all alike: their end and what stands beside them says more.
+    // Many shards are alike: show the last ones and the other files instead.
     const bool gap = files.size() > kShown && i >= 2 && i < files.size() - (kShown - 3);
     if (gap && i == 2) rows.push_back({"...", ""});
     if (!gap) rows.push_back({printable(files[i].first), human_bytes(files[i].second)});

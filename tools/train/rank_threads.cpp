@@ -19,13 +19,13 @@ namespace {
 constexpr int kMostThreads = 1024;
 
 // OpenMP's variable may list a number for each level of nested regions.
-int wanted_threads(std::string_view text) {
+int parse_threads(std::string_view text) {
   const std::string_view first = text.substr(0, text.find(','));
   int threads = 0;
   const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), threads);
   if (error != std::errc() || end != first.data() + first.size() || threads < 1 ||
       threads > kMostThreads) {
-    fail(ErrorKind::invalid, "OMP_NUM_THREADS is '{}': a whole number from 1 to {} is wanted", text,
+    fail(ErrorKind::invalid, "OMP_NUM_THREADS is '{}', not a whole number from 1 to {}", text,
          kMostThreads);
   }
   return threads;
@@ -50,7 +50,7 @@ ProcessCores process_of(const std::string& text) {
   return process;
 }
 
-// Of all processes.
+// Hosts of all processes, by rank.
 std::vector<std::string> hosts_of(Group& processes) {
   return together(processes, [] { return host_name(); });
 }
@@ -84,10 +84,11 @@ int share_of_cores(std::span<const ProcessCores> processes, int own) {
   return std::max(1, static_cast<int>(share + 1e-6));
 }
 
-int rank_threads(Group& processes, int ranks, const char* wanted) {
+int rank_threads(Group& processes, int ranks, const char* omp_num_threads) {
   int threads = 0;
   const std::vector<std::string> all = together(processes, [&] {
-    if (wanted != nullptr && *wanted != '\0') threads = wanted_threads(wanted);
+    if (omp_num_threads != nullptr && *omp_num_threads != '\0')
+      threads = parse_threads(omp_num_threads);
     return text_of(process_cores());
   });
   if (threads > 0) return threads;

@@ -22,10 +22,10 @@ ProcessCores process_cores();
 /// are processes that may run on it. At least 1.
 int share_of_cores(std::span<const ProcessCores> processes, int own);
 
-/// Of each of this process's `ranks`. `wanted` is the value of OMP_NUM_THREADS, null where it is
-/// not set: its first number counts (invalid unless that is from 1 to 1024). Else ranks divide the
-/// cores of their host. All processes of the group call it.
-int rank_threads(Group& processes, int ranks, const char* wanted);
+/// Threads for each of this process's `ranks`. `omp_num_threads` is OMP_NUM_THREADS, null if unset:
+/// its first number counts (invalid unless from 1 to 1024). Without it ranks share the cores of
+/// their host. All processes of the group call it.
+int rank_threads(Group& processes, int ranks, const char* omp_num_threads);
 
 /// How many processes of lower rank are on the same host. All processes of the group call it.
 int number_on_host(Group& processes);

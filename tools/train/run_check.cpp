@@ -18,7 +18,7 @@ TrainArguments read_arguments_alone(std::span<const std::string> words, const La
   return arguments;
 }
 
-void settle_tokenizer(TrainArguments& arguments) {
+void complete_with_tokenizer(TrainArguments& arguments) {
   adopt_tokenizer(*posix_file_system(), arguments);
   complete_vocabulary(arguments, arguments.vocab_size.value_or(0));
 }
@@ -26,7 +26,7 @@ void settle_tokenizer(TrainArguments& arguments) {
 TrainArguments read_run_arguments(std::span<const std::string> words, const Launch& launch,
                                   std::vector<std::string>& notes) {
   TrainArguments arguments = read_arguments_alone(words, launch, notes);
-  settle_tokenizer(arguments);
+  complete_with_tokenizer(arguments);
   return arguments;
 }
 

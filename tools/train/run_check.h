@@ -16,11 +16,11 @@ namespace ferry::tool {
 TrainArguments read_run_arguments(std::span<const std::string> words, const Launch& launch,
                                   std::vector<std::string>& notes);
 
-/// The same without the tokenizer, whose files may be elsewhere: settle_tokenizer() follows.
+/// The same without the tokenizer, whose files may be elsewhere: complete_with_tokenizer() follows.
 TrainArguments read_arguments_alone(std::span<const std::string> words, const Launch& launch,
                                     std::vector<std::string>& notes);
-/// What the tokenizer's files say.
-void settle_tokenizer(TrainArguments& arguments);
+/// Completes arguments with what the tokenizer's files say.
+void complete_with_tokenizer(TrainArguments& arguments);
 
 /// What a run of complete arguments takes. Refuses what it would fail at later.
 struct RunPlan {

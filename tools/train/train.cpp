@@ -44,8 +44,8 @@ struct Run {
   int gpus;     // of this process; 0: ranks compute on the processor
 };
 
-// The log of a run on standard output. Where that cannot grow any more, on a full disk or because
-// its reader has ended, the run goes on, which may have computed for days: it is told once.
+// The log of a run on standard output. If that fails, on a full disk or because its reader has
+// ended, the run, which may have computed for days, goes on after one warning.
 class RunOutput {
  public:
   RunOutput() { ::signal(SIGPIPE, SIG_IGN); }  // then writing gives an error
@@ -120,11 +120,12 @@ constexpr const char* kSummary =
     "Train a language model, with Megatron-LM's arguments, data and checkpoints";
 constexpr const char* kUsage = "ferry train [ARGUMENTS] [@FILE]";
 constexpr const char* kRanks =
-    "There are tensor x pipeline x context x data parallel ranks: threads of this process, or one\n"
-    "process each where mpirun or srun started several with the MPI that ferry was built with, or\n"
-    "where MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are set. A rank computes on a GPU where\n"
-    "ferry was built for GPUs and there are any (--device), else on its share of the host's\n"
-    "cores; OMP_NUM_THREADS sets its threads.\n\n"
+    "The number of ranks is the product of the tensor, pipeline, context and data parallel sizes.\n"
+    "Ranks are threads of this process, or processes if mpirun or srun started several with the "
+    "MPI\n"
+    "that ferry was built with, or MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE are set. A rank\n"
+    "uses a GPU if there is one and ferry was built for GPUs (--device), else its share of the\n"
+    "host's cores; OMP_NUM_THREADS sets its threads.\n\n"
     "@FILE, or --args-file FILE, stands for the arguments in FILE, and --yaml-cfg FILE for those\n"
     "in a YAML file. Later arguments override earlier ones.\n";
 constexpr const char* kExamples =
@@ -133,7 +134,7 @@ constexpr const char* kExamples =
     "  ferry train @arguments.txt --tensor-model-parallel-size 2\n"
     "  mpirun -n 4 ferry train @arguments.txt --tensor-model-parallel-size 2\n";
 
-// Means something here, other than most of Megatron-LM's that are known.
+// Whether the argument has an effect, unlike most of Megatron-LM's that are recognized.
 bool is_used(const ArgumentRow& row) {
   const bool is_used = row.status == ArgumentStatus::used || row.status == ArgumentStatus::fork ||
                        row.status == ArgumentStatus::derived;  // --data-parallel-size

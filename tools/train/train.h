@@ -34,9 +34,8 @@ struct TrainLaunch {
 /// it. First thing in main(); returns where there is nothing to do, or it cannot be done.
 void start_with_short_spins(char** argv) noexcept;
 
-/// Lets streams of a GPU go on beside each other, whatever the environment has for Megatron-LM
-/// (CUDA_DEVICE_MAX_CONNECTIONS=1): CUDA reads that when it is first used. Before there are
-/// threads.
+/// Lets streams of a GPU overlap, whatever the environment has for Megatron-LM
+/// (CUDA_DEVICE_MAX_CONNECTIONS=1). Call it before CUDA is used and before there are threads.
 void let_streams_overlap() noexcept;
 
 /// What `ferry train --help` says.

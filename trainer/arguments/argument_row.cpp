@@ -78,8 +78,8 @@ void check_range(const ArgumentRow& row, int64_t value) {
   const std::string_view range = row.choices;
   int64_t least = 0, most = kMostSize;
   std::from_chars(range.data(), range.data() + range.size(), least);
-  const char* behind = range.data() + range.find("..") + 2;
-  std::from_chars(behind, range.data() + range.size(), most);
+  const char* upper = range.data() + range.find("..") + 2;
+  std::from_chars(upper, range.data() + range.size(), most);
   check_size(row.flag(), value, least, most);
 }
 

@@ -75,9 +75,9 @@ class PatternParser {
     return value;
   }
 
-  bool take(char wanted) {
+  bool take(char expected) {
     skip_blanks();
-    if (!left_.starts_with(wanted)) return false;
+    if (!left_.starts_with(expected)) return false;
     left_.remove_prefix(1);
     skip_blanks();
     return true;

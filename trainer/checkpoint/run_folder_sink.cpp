@@ -29,8 +29,8 @@ std::string timed(const std::string& text) {
 
 // Two runs in one folder would overwrite and remove each other's checkpoints. A run on a host that
 // died must not lock out the next job.
-std::unique_ptr<WriteLock> claim_run(const std::shared_ptr<const FileSystem>& files,
-                                 const std::string& path) {
+std::unique_ptr<WriteLock> lock_run(const std::shared_ptr<const FileSystem>& files,
+                                    const std::string& path) {
   try {
     return std::make_unique<WriteLock>(files, join(path, "training"),
                                        WriteLockOptions{.take_over = true});
@@ -41,9 +41,9 @@ std::unique_ptr<WriteLock> claim_run(const std::shared_ptr<const FileSystem>& fi
 }
 
 // Where locks are not visible, the next job may have taken this one for dead.
-void check_run(const WriteLock& claim, const std::string& path) {
+void check_run(const WriteLock& lock, const std::string& path) {
   try {
-    claim.check();
+    lock.check();
   } catch (const Error& error) {
     fail(error.kind(), "another run saves in {}: {}", path, error.what());
   }
@@ -90,7 +90,7 @@ struct RunFolderSink::Folder {
   std::string path;
   bool is_persistent = true;
   SaveOptions options;
-  std::unique_ptr<WriteLock> claim;  // rank 0's
+  std::unique_ptr<WriteLock> lock;  // rank 0's
   std::optional<Retention> retention;
   std::vector<int64_t> others;        // iterations outside this run's history; rank 0's
   std::vector<int64_t> past;          // iterations of earlier processes that are kept; rank 0's
@@ -140,7 +140,7 @@ std::unique_ptr<RunFolderSink::Folder> RunFolderSink::make_folder(const std::str
   if (group_.rank() == 0) {
     make_folders(*files_, path);
     check_writable(*files_, path);
-    folder->claim = claim_run(files_, path);
+    folder->lock = lock_run(files_, path);
   }
   return folder;
 }
@@ -228,7 +228,7 @@ void RunFolderSink::save(SaveKind kind, std::vector<ConstRegion> tensors, RunSta
 void RunFolderSink::save(SaveKind kind, Snapshot snapshot) {
   Folder& to = folder(kind);
   const int64_t iteration = snapshot.iteration;
-  if (to.claim) check_run(*to.claim, to.path);
+  if (to.lock) check_run(*to.lock, to.path);
   // Pending writes count: they use space, and one may be the last good checkpoint.
   if (arguments_.free_space_for_saves) finish(to);
   // The pruner may be removing an earlier run's iteration of this number.
@@ -287,7 +287,7 @@ void RunFolderSink::finish_quietly(Folder& folder) {
 void RunFolderSink::wait_for_copy() {
   for (Folder* const each : {persistent_.get(), other_.get()}) {
     if (each == nullptr) continue;
-    if (stager_ && !each->ticket.is_ready()) each->ticket.tell_due(stager_->now());
+    if (stager_ && !each->ticket.is_ready()) each->ticket.set_due(stager_->now());
     complete_saves_on_error([&] { each->ticket.wait(); });
   }
 }

@@ -74,16 +74,16 @@ class Opener {
 
   /// What determines the order of the train split's samples.
   TrainOrder train_order(const Blend* blend, bool is_alone) const {
-    const std::optional<int64_t> wanted = options_.samples.train;
-    TrainOrder order{{}, options_.seed, options_.sequence_length, wanted.value_or(0)};
+    const std::optional<int64_t> requested = options_.samples.train;
+    TrainOrder order{{}, options_.seed, options_.sequence_length, requested.value_or(0)};
     const bool has_weights = !is_alone && !blend->weights.empty();
     std::vector<double> shares(1, 1.0);
     if (has_weights) shares = normalized(blend->weights);
     std::vector<double> sizes;
     for (size_t i = 0; i < sources_.size(); ++i) {
-      std::optional<int64_t> samples = is_alone ? wanted : std::nullopt;
-      if (has_weights && wanted) {
-        samples = share_of(*wanted, shares[i], options_.mid_level_dataset_surplus);
+      std::optional<int64_t> samples = is_alone ? requested : std::nullopt;
+      if (has_weights && requested) {
+        samples = share_of(*requested, shares[i], options_.mid_level_dataset_surplus);
       }
       const SequenceRange range = part_of(DataSplit::train, i, samples).range;
       const int64_t tokens = count_tokens(*sources_[i], range);
@@ -97,24 +97,24 @@ class Opener {
   }
 
   std::shared_ptr<const Dataset> blended(DataSplit split, std::span<const double> given) const {
-    const std::optional<int64_t> wanted = options_.samples[split];
+    const std::optional<int64_t> requested = options_.samples[split];
     BlendWeights weights;
-    weights.size = wanted;
+    weights.size = requested;
     Parts parts;
     if (given.empty()) {
       for (size_t i = 0; i < sources_.size(); ++i) parts.push_back(part(split, i, std::nullopt));
       by_size(split, parts, weights);
     } else {
-      if (!wanted) {
+      if (!requested) {
         fail(ErrorKind::invalid,
              "the {} split is one epoch, which needs no weights; leave them out", name(split));
       }
       const std::vector<double> shares = normalized(given);
       weights.size = 0;
       for (size_t i = 0; i < sources_.size(); ++i) {
-        *weights.size += share_of(*wanted, shares[i], 0);
+        *weights.size += share_of(*requested, shares[i], 0);
         parts.push_back(
-            part(split, i, share_of(*wanted, shares[i], options_.mid_level_dataset_surplus)));
+            part(split, i, share_of(*requested, shares[i], options_.mid_level_dataset_surplus)));
       }
       weights.shares = normalized(shares);
     }

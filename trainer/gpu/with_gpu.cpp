@@ -129,9 +129,9 @@ class GpuStager final : public Stager {
 
   // Copies piece by piece until the memory is about to change: the rest is then copied to other
   // device memory first, if available, which takes a fortieth of the time.
-  void copy_beside(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
-                   const std::function<std::shared_ptr<void>()>& due,
-                   const std::function<void()>& release) override {
+  void copy_overlapped(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
+                       const std::function<std::shared_ptr<void>()>& due,
+                       const std::function<void()>& release) override {
     const std::lock_guard lock(mutex_);
     device_.enter();
     const std::vector<StagingCopy> pieces = in_pieces(copies);

@@ -100,18 +100,18 @@ void RunLog::add(TrainingLine line, double operations, bool is_skipped) {
   ferry::add(window_, line.losses, is_skipped);
   if (arguments_.check_for_spiky_loss) check_for_spike(line);
   const bool is_first = line.iteration == first_;
-  const bool is_told = divides(arguments_.log_interval, line.iteration) || is_first;
+  const bool is_logged = divides(arguments_.log_interval, line.iteration) || is_first;
   const auto now = Clock::now();
   const std::chrono::duration<double> elapsed = now - window_begin_;
   const double seconds = elapsed.count() / static_cast<double>(window_.iterations());
-  if (is_told) {
+  if (is_logged) {
     line.milliseconds = seconds * 1000;
     if (arguments_.log_throughput) {
       line.teraflops = teraflops(operations, seconds, group_.size());
     }
   }
   write_figures(line);
-  if (!is_told) return;
+  if (!is_logged) return;
   line.losses = averages(window_);
   line.skipped = window_.skipped;
   line.nan = window_.nan;

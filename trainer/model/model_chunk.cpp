@@ -17,9 +17,9 @@ namespace {
 // Prediction layers take the hidden states of the decoder's last layer and use the output layer:
 // all of these must be in one chunk.
 void check_predictions(const Architecture& a, const StageContents& contents) {
-  const int64_t wanted = contents.last ? a.mtp_layers : 0;
+  const int64_t expected = contents.last ? a.mtp_layers : 0;
   if (a.mtp_layers == 0 ||
-      (contents.mtp_layers == wanted && contents.final_norm == contents.last)) {
+      (contents.mtp_layers == expected && contents.final_norm == contents.last)) {
     return;
   }
   fail(ErrorKind::unsupported,

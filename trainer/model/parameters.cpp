@@ -21,10 +21,10 @@ namespace {
 void put_number(std::string& name, std::string_view prefix, int64_t number) {
   const size_t at = name.find(prefix);
   if (at == std::string::npos || number < 0) return;
-  const size_t behind = at + prefix.size();
-  std::string_view rest = std::string_view(name).substr(behind);
+  const size_t end = at + prefix.size();
+  std::string_view rest = std::string_view(name).substr(end);
   if (leading_number(rest, &rest)) return;
-  name.insert(behind, fmt::format("{}.", number));
+  name.insert(end, fmt::format("{}.", number));
 }
 
 }  // namespace

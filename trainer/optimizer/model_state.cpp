@@ -134,19 +134,19 @@ void ModelState::add_runs(Buffer& buffer) {
 void ModelState::add_parameters(int64_t chunk) {
   ParameterSet& set = parameters_.emplace_back();
   // Finds the place of parameters in their buffer by tensor and first box.
-  const auto find = [&](const LocalParameter& wanted) -> std::pair<Parameter, Bucket*> {
+  const auto find = [&](const LocalParameter& local) -> std::pair<Parameter, Bucket*> {
     for (const auto& buffer : buffers_) {
       const auto& parameters = buffer->layout.parameters;
       for (size_t i = 0; i < parameters.size(); ++i) {
-        if (parameters[i].shards == wanted.shards) {
+        if (parameters[i].shards == local.shards) {
           const int64_t at = buffer->begin_of(i);
-          return {{buffer->values.from(at), buffer->gradients.from(at), wanted.elements,
+          return {{buffer->values.from(at), buffer->gradients.from(at), local.elements,
                    &buffer->has_gradient[i]},
                   &buffer->buckets[buffer->layout.flat.places[i].bucket]};
         }
       }
     }
-    fail(ErrorKind::internal, "parameter {} is in no buffer", canonical_name(layout_, wanted));
+    fail(ErrorKind::internal, "parameter {} is in no buffer", canonical_name(layout_, local));
   };
   const RankCoordinates place = grid_.place().chunk(chunk);
   for (LocalParameter& local : layout_.parameters(place, choice_.modules)) {

@@ -80,9 +80,9 @@ std::vector<StateRun> runs_of_steps(std::span<const StateRun> runs) {
     if (!all.empty() && goes_on(all.back(), run)) {
       all.back().elements += run.elements;
     } else if (!all.empty() && goes_on(run, all.back())) {
-      const int64_t behind = all.back().elements;
+      const int64_t following = all.back().elements;
       all.back() = run;
-      all.back().elements += behind;
+      all.back().elements += following;
     } else {
       all.push_back(run);
     }

@@ -41,8 +41,8 @@ std::vector<PipelineAction> pipeline_schedule(int64_t stages, int64_t stage, int
                                               int64_t micro_batches) {
   check_rounds(stages, chunks, micro_batches);
   const Passes passes(stages, chunks, micro_batches);
-  const int64_t behind = stages - 1 - stage;
-  int64_t ahead = chunks == 1 ? behind : 2 * behind + (chunks - 1) * stages;
+  const int64_t stages_after = stages - 1 - stage;
+  int64_t ahead = chunks == 1 ? stages_after : 2 * stages_after + (chunks - 1) * stages;
   ahead = std::min(ahead, passes.count());
   std::vector<PipelineAction> schedule;
   for (int64_t pass = 0; pass < ahead; ++pass) schedule.push_back(passes.at(pass, true));

@@ -25,7 +25,7 @@ constexpr std::string_view kMoments[] = {"exp_avg", "exp_avg_sq", "momentum_buff
 constexpr size_t kMostGroups = size_t{1} << 16;
 
 // Members of a *_model_states.pt that are read otherwise, or are of no use without DeepSpeed.
-constexpr std::string_view kTold[] = {
+constexpr std::string_view kReported[] = {
     "module",        "param_shapes",        "buffer_names",
     "shared_params", "frozen_param_shapes", "frozen_param_fragments",
     "optimizer"};
@@ -302,7 +302,7 @@ class ZeroOpener {
     Catalog all = open_torch_file(result_.catalog.file_system, path);
     for (Object& object : all.objects) {
       const std::string member = object.path.empty() ? std::string() : object.path.front();
-      if (std::ranges::find(kTold, member) != std::end(kTold) || member.empty()) continue;
+      if (std::ranges::find(kReported, member) != std::end(kReported) || member.empty()) continue;
       object.extent.file = model_file_;
       result_.catalog.objects.push_back(std::move(object));
     }

@@ -104,7 +104,7 @@ void TcpMesh::take_connection(const std::shared_ptr<TcpSocket>& socket) noexcept
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& error) {
-      tell_of_break(*from, error.what());
+      report_break(*from, error.what());
     }
   } catch (const std::bad_alloc&) {
     abort(Error(ErrorKind::exhausted, "out of memory for what other ranks send"));
@@ -142,7 +142,7 @@ void TcpMesh::take_messages(TcpSocket& socket, int from) {
 // ever know: so the run fails. No rank closes its connections before all have concluded, except
 // where one has failed or died; then the reason comes by the lifelines, which takes a moment, and
 // says more.
-void TcpMesh::tell_of_break(int from, const std::string& reason) {
+void TcpMesh::report_break(int from, const std::string& reason) {
   std::unique_lock lock(mutex_);
   const auto is_explained = [&] { return failure_ || is_concluded_; };
   if (changed_.wait_for(lock, kReasonPatience, is_explained)) return;

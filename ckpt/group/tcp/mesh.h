@@ -84,7 +84,7 @@ class TcpMesh {
   void take_connection(const std::shared_ptr<TcpSocket>& socket) noexcept;
   std::optional<int> take_hello(TcpSocket& socket);
   [[noreturn]] void take_messages(TcpSocket& socket, int from);
-  void tell_of_break(int from, const std::string& reason);
+  void report_break(int from, const std::string& reason);
   void watch_lifelines() noexcept;
   bool take_notice(size_t line);
   void send(size_t line, const Notice& notice) noexcept;

@@ -14,7 +14,7 @@ bool is_inside(const ByteCheck& inner, const ByteCheck& outer) {
 }
 
 // The narrowest first; of equal ones, that of ferry's manifest, which names what it is of.
-bool tells_better(const CheckList& list, uint32_t a, uint32_t b) {
+bool describes_better(const CheckList& list, uint32_t a, uint32_t b) {
   if (list.checks[a].bytes != list.checks[b].bytes)
     return list.checks[a].bytes < list.checks[b].bytes;
   return list.origins[a].item && !list.origins[b].item;
@@ -29,7 +29,7 @@ std::vector<size_t> telling(const CheckList& list, std::span<const FailedCheck> 
     const ByteCheck& check = list.checks[failed[i].check];
     const auto outdone_by = [&](const FailedCheck& other) {
       return other.check != failed[i].check && is_inside(list.checks[other.check], check) &&
-             tells_better(list, other.check, failed[i].check);
+             describes_better(list, other.check, failed[i].check);
     };
     // In order of offset: what is inside comes right after, or before at the same offset.
     bool outdone = false;

@@ -6,7 +6,7 @@
 // changed for kTakeOverSeconds. If the old owner is still alive, its commit fails and says who took
 // over, and what it wrote stays aside for kRemoveSeconds. So one writer wins on any file system;
 // locks that every host sees only make the other one notice earlier. LockableFile says where these
-// are. docs/decisions/0023-claims.md has the reasons.
+// are. docs/decisions/0023-write-locks.md has the reasons.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ namespace ferry {
 namespace {
 
 constexpr size_t kMostDepth = 64;
-constexpr size_t kMostKeyBytesTold = 80;
+constexpr size_t kMostKeyBytesShown = 80;
 
 Value plain_scalar(Draft& draft, std::string_view text, YamlNumbers numbers) {
   if (text.empty() || text == "null" || text == "~") return draft.none();
@@ -151,7 +151,7 @@ class YamlParser {
     const auto [first, is_new] = level.lines.emplace(key, mark.line + 1);
     if (is_new) return;
     fail_at(mark, fmt::format("the key '{}' is on line {} already; remove one of the two",
-                              key.substr(0, kMostKeyBytesTold), first->second));
+                              key.substr(0, kMostKeyBytesShown), first->second));
   }
 
   void enter(const Value& container, std::string_view anchor, const yaml_event_t& event) {

@@ -72,7 +72,7 @@ std::vector<std::string> fsdp_numbered_names(const std::vector<FsdpWhole>& whole
   std::vector<RankTensor> tensors;
   for (const FsdpWhole& whole : wholes)
     tensors.push_back({whole.name, whole.dtype, whole.shape, {}});
-  tell_modules(tensors, modules);
+  detect_modules(tensors, modules);
   LegacyNaming naming;
   naming.run = &run;
   naming.local_experts = run.experts;

@@ -243,7 +243,7 @@ class FsdpStateFiller {
       }
     }
     if (checkpoint_.format == Format::fsdp_dtensor) split_masters();
-    tell_of_extra_states();
+    report_extra_states();
     state_.args = args_without_fsdp(state_.args);
   }
 
@@ -343,7 +343,7 @@ class FsdpStateFiller {
     std::move(masters.begin(), masters.end(), std::back_inserter(state_.tensors));
   }
 
-  void tell_of_extra_states() {
+  void report_extra_states() {
     const auto count =
         std::ranges::count_if(checkpoint_.catalog->objects, [](const Object& object) {
           return object.name.ends_with("._extra_state") &&

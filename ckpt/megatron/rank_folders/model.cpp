@@ -26,7 +26,7 @@ class Placer {
         pipeline_(run),
         choice_(default_modules(run)) {
     for (const LegacyRank& rank : ranks_) {
-      for (const auto& tensors : rank.chunks) tell_modules(tensors, choice_);
+      for (const auto& tensors : rank.chunks) detect_modules(tensors, choice_);
     }
   }
 

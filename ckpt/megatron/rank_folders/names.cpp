@@ -208,7 +208,7 @@ std::vector<std::vector<LocalView>> name_tensors(const std::vector<RankTensor>& 
   return Namer(tensors, naming).all();
 }
 
-void tell_modules(const std::vector<RankTensor>& tensors, ModuleChoice& modules) {
+void detect_modules(const std::vector<RankTensor>& tensors, ModuleChoice& modules) {
   using Experts = ModuleChoice::Experts;
   bool apart = false, before_qkv = false;  // latent attention has a norm apart in any case
   for (const RankTensor& tensor : tensors) {

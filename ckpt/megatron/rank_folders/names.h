@@ -38,6 +38,6 @@ std::vector<std::vector<LocalView>> name_tensors(const std::vector<RankTensor>& 
                                                  const LegacyNaming& naming);
 
 /// What a rank's names show of the modules; the rest stays as it is.
-void tell_modules(const std::vector<RankTensor>& tensors, ModuleChoice& modules);
+void detect_modules(const std::vector<RankTensor>& tensors, ModuleChoice& modules);
 
 }  // namespace ferry

@@ -37,9 +37,9 @@ std::string_view model_name(std::string_view name) {
   return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
-void keep_tensors(RunState& state, const std::function<bool(std::string_view)>& is_wanted) {
+void keep_tensors(RunState& state, const std::function<bool(std::string_view)>& is_kept) {
   leave_out(state, [&](const StateTensor& tensor) {
-    return !is_wanted(tensor.name) && !is_wanted(model_name(tensor.name));
+    return !is_kept(tensor.name) && !is_kept(model_name(tensor.name));
   });
 }
 

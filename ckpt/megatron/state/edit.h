@@ -16,9 +16,9 @@ namespace ferry {
 /// The model tensor that "optimizer.state.<kind>.<name>" belongs to; `name` itself when it is none.
 std::string_view model_name(std::string_view name);
 
-/// Leaves out every tensor that `is_wanted` says no to, asked with the tensor's own name and, of
+/// Leaves out every tensor that `is_kept` says no to, asked with the tensor's own name and, of
 /// optimizer state, also with its model tensor's: one yes is enough.
-void keep_tensors(RunState& state, const std::function<bool(std::string_view)>& is_wanted);
+void keep_tensors(RunState& state, const std::function<bool(std::string_view)>& is_kept);
 
 /// Likewise, those that `is_unwanted` says yes to, asked with either name.
 void drop_tensors(RunState& state, const std::function<bool(std::string_view)>& is_unwanted);

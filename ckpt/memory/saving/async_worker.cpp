@@ -210,7 +210,7 @@ void AsyncSaver::Worker::copy(Job& job) {
                                                   [&] { job.ticket->set_ready(std::nullopt); });
     return;
   }
-  stager_->copy_beside(
+  stager_->copy_overlapped(
       copies_into(memory, regions), job.moment, [&] { return job.ticket->due(); },
       [&] { job.ticket->set_ready(std::nullopt); });
 }

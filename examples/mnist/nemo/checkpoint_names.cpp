@@ -11,7 +11,7 @@
 namespace ferry::mnist {
 namespace {
 
-// Of the entries in a folder that may be missing.
+// Names in a folder that may be missing.
 std::vector<std::string> names_in(const FileSystem& files, const std::string& folder) {
   if (files.status(folder).kind != PathKind::folder) return {};
   return files.list(folder);
@@ -26,7 +26,7 @@ std::string newest_of(const FileSystem& files, const std::string& folder,
   const auto changed = [&](const std::string& name) {
     return files.status(join(folder, name)).changed_seconds;
   };
-  // Of those that changed in one second the name decides, which tells of consumed samples.
+  // Among those that changed in one second the name decides, which has the consumed samples.
   return *std::ranges::max_element(names, [&](const std::string& a, const std::string& b) {
     return std::pair(changed(a), a) < std::pair(changed(b), b);
   });

@@ -1,4 +1,4 @@
-// The names of NeMo 2's checkpoints, the markers beside them, and which one a run goes on from.
+// The names of NeMo 2's checkpoints, the markers next to them, and which one a run goes on from.
 //
 // Source: NeMo 2 lightning/pytorch/callbacks/model_checkpoint.py, lightning/resume.py,
 // lightning/ckpt_utils.py.
@@ -20,18 +20,18 @@ inline constexpr std::string_view kLast = "-last", kUnfinished = "-unfinished";
 std::string checkpoint_name(const std::string& run, const std::string& monitor, double value,
                             int64_t epoch, int64_t consumed_samples);
 
-/// The value behind "monitor=" in a name; nothing where there is none.
+/// The value after "monitor=" in a name; nothing where there is none.
 std::optional<double> value_in_name(std::string_view name, std::string_view monitor);
 
-/// The marker of a folder that is being written or removed: it stands beside it, under the name
+/// The marker of a folder that is being written or removed: it is next to it, under the name
 /// without ".ckpt" and "-EMA".
 std::string marker_of(const std::string& path);
 
-/// Folders in `folder` that are checkpoints by their files, without markers beside them, sorted.
+/// Folders in `folder` that are checkpoints by their files, without markers, sorted.
 std::vector<std::string> finished_checkpoints(const FileSystem& files, const std::string& folder);
 
-/// Removes what marks tell to be unfinished, and the marks: before a run writes here. Returns the
-/// names of what went.
+/// Removes what is marked as unfinished, and the marks, before a run writes here. Returns the names
+/// of what was removed.
 std::vector<std::string> remove_unfinished(const FileSystem& files, const std::string& folder);
 
 struct ResumeOptions {
@@ -42,7 +42,7 @@ struct ResumeOptions {
 };
 
 /// The checkpoint that a run in `folder` goes on from; nothing: it begins anew. One that ends in
-/// "end" tells that the run is over (invalid, unless past_end); else one that ends in "-last", of
+/// "end" says that the run is over (invalid, unless past_end); else one that ends in "-last", of
 /// several the newest. not_found where the only one is unfinished, or where there is none and that
 /// is not to be ignored.
 std::optional<std::string> find_resume(const FileSystem& files, const std::string& folder,

@@ -25,11 +25,11 @@ const std::vector<std::string> kOwnFields{"initial_ckpt_skip_keys_with_these_pre
                                           "valid_metric",
                                           "loss_cls"};
 
-// Of the same kind as `field`.
+// A field of the same kind as `field`.
 Field field_of(const Value& value, const Field& field, const std::string& name,
                const std::string& path) {
-  const auto refuse = [&](const char* wanted) {
-    fail(ErrorKind::mismatch, "{}: field {} is no {}, as this model's is", path, name, wanted);
+  const auto refuse = [&](const char* expected) {
+    fail(ErrorKind::mismatch, "{}: field {} is no {}, as this model's is", path, name, expected);
   };
   if (std::holds_alternative<bool>(field)) {
     if (const auto flag = value.boolean()) return *flag;

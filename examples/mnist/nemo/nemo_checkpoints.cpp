@@ -41,22 +41,22 @@ LoadedValue drafted(const Make& make) {
 NemoCheckpoints::NemoCheckpoints(const TrainArguments& arguments, const Config& config,
                                  const MetricTracker& tracker,
                                  std::shared_ptr<const FileSystem> files, Group& group,
-                                 NemoCheckpointOptions options, Tell tell)
+                                 NemoCheckpointOptions options, Print print)
     : arguments_(arguments),
       config_(config),
       tracker_(tracker),
       files_(std::move(files)),
       group_(group),
       options_(std::move(options)),
-      tell_(std::move(tell)) {}
+      print_(std::move(print)) {}
 
-// What an earlier process left: values are read from names, as far as these tell them.
+// Checkpoints of an earlier process: values are read from names, where these have them.
 void NemoCheckpoints::find_former() {
   if (std::exchange(knows_former_, true)) return;
   const std::string names = from_first_together(group_, [&] {
     make_folders(*files_, options_.folder);
     for (const std::string& name : remove_unfinished(*files_, options_.folder)) {
-      tell_(fmt::format("removed {}, which was unfinished\n", join(options_.folder, name)));
+      print_(fmt::format("removed {}, which was unfinished\n", join(options_.folder, name)));
     }
     return fmt::format("{}", fmt::join(finished_checkpoints(*files_, options_.folder), "\n"));
   });
@@ -145,7 +145,7 @@ void NemoCheckpoints::write(const std::string& name, const std::vector<ConstRegi
   from_first_together(group_, [&] {
     files_->sync_folder(options_.folder);
     files_->remove_all(marker);
-    tell_(fmt::format("saved {}\n", path));
+    print_(fmt::format("saved {}\n", path));
     return std::string();
   });
 }

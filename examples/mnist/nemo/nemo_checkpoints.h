@@ -29,16 +29,16 @@ struct NemoCheckpointOptions {
   int64_t samples_per_epoch = 1;
 };
 
-/// One of each rank. While a folder is written or removed its marker stands beside it; what a
+/// One of each rank. While a folder is written or removed its marker is next to it; what a
 /// killed run leaves with one is removed by the next run's first save.
 class NemoCheckpoints final : public CheckpointSink {
  public:
-  using Tell = std::function<void(std::string_view text)>;
+  using Print = std::function<void(std::string_view text)>;
 
-  /// References must outlive it. `tell` is for rank 0.
+  /// References must outlive it. `print` is for rank 0.
   NemoCheckpoints(const TrainArguments& arguments, const Config& config,
                   const MetricTracker& tracker, std::shared_ptr<const FileSystem> files,
-                  Group& group, NemoCheckpointOptions options, Tell tell);
+                  Group& group, NemoCheckpointOptions options, Print print);
 
   void save(SaveKind kind, std::vector<ConstRegion> tensors, RunState state) override;
 
@@ -55,7 +55,7 @@ class NemoCheckpoints final : public CheckpointSink {
   std::shared_ptr<const FileSystem> files_;
   Group& group_;
   NemoCheckpointOptions options_;
-  Tell tell_;
+  Print print_;
   bool knows_former_ = false;
   std::vector<std::pair<double, std::string>> best_;  // values and names
   std::vector<std::string> lasts_;

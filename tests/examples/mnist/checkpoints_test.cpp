@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-TEST(CheckpointNames, TellValueEpochAndSamples) {
+TEST(CheckpointNames, HoldValueEpochAndSamples) {
   const std::string name = checkpoint_name("example", "reduced_train_loss", 0.05234, 1, 3200);
   EXPECT_EQ(name, "example--reduced_train_loss=0.0523-epoch=1-consumed_samples=3200.0");
   EXPECT_EQ(value_in_name(name + "-last", "reduced_train_loss"), 0.0523);

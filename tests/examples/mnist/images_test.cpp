@@ -52,8 +52,8 @@ TEST(IdxFile, RefusesWhatIsNone) {
   EXPECT_THAT(problem(""), HasSubstr("0x00000801"));
   EXPECT_THAT(problem(std::string("\0\0\x08\x03\0\0\0\0", 8)), HasSubstr("0x00000801"));
   EXPECT_THAT(problem(std::string("\0\0\x08\x01\0\0\0\x03\x07\x09", 10)),
-              HasSubstr("2 bytes behind its header, which tells of 3"));
-  EXPECT_THAT(problem(std::string("\0\0\x08\x01\xff\xff\xff\xff", 8)), HasSubstr("tells of"));
+              HasSubstr("2 bytes after its header, which announces 3"));
+  EXPECT_THAT(problem(std::string("\0\0\x08\x01\xff\xff\xff\xff", 8)), HasSubstr("announces"));
   memory->remove_all("file");
   EXPECT_THAT(problem("no gzip", "file.gz"), HasSubstr("gzip stream"));
   const std::string whole =

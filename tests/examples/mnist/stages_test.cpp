@@ -311,7 +311,7 @@ TEST_F(Tutorial, EpochsRepeatTheirOrder) {
   EXPECT_THAT(nlohmann::json::parse(file)["train"]["logged_metrics"], SizeIs(2));
 }
 
-TEST_F(Tutorial, WhatDoesNotFitIsTold) {
+TEST_F(Tutorial, WhatDoesNotFitIsReported) {
   StageOptions options = stage(Task::autoencoder, "pretrain", 10);
   options.data = path("nowhere");
   EXPECT_THAT([&] { run(options); }, testing::ThrowsMessage<Error>(HasSubstr("nowhere")));

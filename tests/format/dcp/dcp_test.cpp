@@ -94,7 +94,7 @@ class DcpFolder : public testing::Test {
   std::shared_ptr<MemoryFileSystem> memory_ = std::make_shared<MemoryFileSystem>();
 };
 
-// Two chunks of 2x3 each, behind a byte object.
+// Two chunks of 2x3 each, after a byte object.
 DcpPickle sound() {
   DcpPickle pickle;
   pickle.tensor("w", "float32", {4, 3}, {{{0, 0}, {2, 3}}, {{2, 0}, {2, 3}}})

@@ -18,8 +18,8 @@ Entry tensor(const std::string& name, DType dtype, Dims shape) {
   return {name, dtype, std::move(shape), {}, Role::model};
 }
 
-ParameterCount count(const Catalog& catalog, int64_t told_bits = 0) {
-  return count_parameters(catalog, element_kinds(catalog, told_bits));
+ParameterCount count(const Catalog& catalog, int64_t config_bits = 0) {
+  return count_parameters(catalog, element_kinds(catalog, config_bits));
 }
 
 // A layer of 512 inputs and 256 outputs in groups of 128 inputs.
@@ -72,7 +72,7 @@ Catalog compressed_tensors(int64_t bits, int64_t groups) {
 TEST(ParameterCount, CompressedTensorsPackTo32Bits) {
   EXPECT_EQ(count(compressed_tensors(4, kGroups)).parameters, kIn * kOut);
   EXPECT_EQ(count(compressed_tensors(8, kGroups)).parameters, kIn * kOut);
-  // A scale for each row: only config.json tells the bits.
+  // A scale for each row: only config.json has the bits.
   EXPECT_EQ(count(compressed_tensors(4, 1)).parameters, 0);
   EXPECT_EQ(count(compressed_tensors(4, 1)).integers, kIn * kOut / 8);
   EXPECT_EQ(count(compressed_tensors(4, 1), 4).parameters, kIn * kOut);
@@ -145,8 +145,7 @@ TEST(ParameterCount, IntegersWithoutScalesAreNoParameters) {
         count(catalog_of({tensor("l.weight", DType::bf16, {kOut, kIn}),
                           tensor("layers.0.ffn.gate.tid2eid", dtype, {kIn, 6}),
                           tensor("embeddings.position_ids", dtype, {1, kIn}),
-                          tensor("ids.qweight", DType::i64, {7}),
-                          tensor("x_blocks", dtype, {5})}));
+                          tensor("ids.qweight", DType::i64, {7}), tensor("x_blocks", dtype, {5})}));
     EXPECT_EQ(found.parameters, kIn * kOut);
     EXPECT_EQ(found.integers, 0);
     EXPECT_EQ(found.quantisation_elements, 0);

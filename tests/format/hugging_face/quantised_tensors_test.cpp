@@ -16,10 +16,10 @@ struct PartOf {
     return *this;
   }
   // "role parameter values bits" of the entry of that name.
-  std::string of(const std::string& name, int64_t told_bits = 0) const {
+  std::string of(const std::string& name, int64_t config_bits = 0) const {
     static constexpr const char* kRoles[] = {"none",         "codes",      "packed", "integers",
                                              "weight_scale", "activation", "cache",  "other"};
-    const auto parts = quantised_parts(catalog, told_bits);
+    const auto parts = quantised_parts(catalog, config_bits);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (catalog.entries[i].name != name) continue;
       const QuantisedPart& part = parts[i];

@@ -37,7 +37,7 @@ std::string repeat(std::string_view text, size_t times) {
   return result;
 }
 
-TEST(Pickle, TellsWhereItEnds) {
+TEST(Pickle, ReportsWhereItEnds) {
   const std::string two = "\x80\x02K\x05.\x80\x02K\x06.";
   uint64_t consumed = 0;
   const auto first = parse_pickle(std::as_bytes(std::span(two)), "two", {}, &consumed);
@@ -243,7 +243,7 @@ TEST(Pickle, RepeatedReferencesDoNotMultiplyMemory) {
   const auto objects = parse(names + "("s + repeat("h\1h\0R"s, 4) + "l.");
   EXPECT_EQ(objects->root()[3].size(), 20'000u);
   EXPECT_LT(objects->slots.size(), 100'000u);
-  // Twenty thousand of them: whoever looks at all arguments would never come to an end.
+  // Twenty thousand of them: visiting all arguments would never end.
   EXPECT_EQ(error_of(names + "("s + repeat("h\1h\0R"s, 20'000) + "l."), ErrorKind::exhausted);
   // So with states, sets and persistent ids.
   const std::string state = "("s + repeat("NN", 10'000) + "dq\2ca\nB\nq\1"s;

@@ -53,7 +53,7 @@ TEST_P(DeepSpeed, HoldsWhatItsOwnToolsGive) {
 
 INSTANTIATE_TEST_SUITE_P(Stages, DeepSpeed, testing::Values("zero2", "zero3", "zero3_frozen"));
 
-// Universal checkpoints hold the same, and so tell whether moments are where they belong.
+// Universal checkpoints hold the same, and so show whether moments are where they belong.
 TEST(DeepSpeedUniversal, HoldsWhatItWasMadeOf) {
   const Checkpoint zero = open_zero("zero2"), universal = open_zero("zero2_universal");
   EXPECT_THAT(universal.writer, HasSubstr("universal"));
@@ -63,7 +63,7 @@ TEST(DeepSpeedUniversal, HoldsWhatItWasMadeOf) {
   EXPECT_EQ(moments, contents(zero.catalog, Role::optimizer));
 }
 
-TEST(DeepSpeedFiles, GroupsAndStepsAreTold) {
+TEST(DeepSpeedFiles, GroupsAndStepsAreReported) {
   for (const std::string name : {"zero2", "zero3", "zero2_universal"}) {
     const Checkpoint checkpoint = open_zero(name);
     EXPECT_EQ(checkpoint.optimizer_steps, 2) << name;
@@ -141,7 +141,7 @@ std::vector<FlatTensor> flats(std::initializer_list<int64_t> sizes) {
   return all;
 }
 
-TEST(Partitions, GapsBehindParametersAreSkipped) {
+TEST(Partitions, GapsAfterParametersAreSkipped) {
   const std::vector<ZeroGroup> groups = {{{"a", {3}, 1}, {"b", {2, 2}, 0}}};
   const FlatTensors ranks = {flats({4}), flats({4})};
   const auto entries = join_groups(groups, ranks, ranks, "", Role::model, "x");

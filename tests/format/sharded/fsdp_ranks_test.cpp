@@ -115,7 +115,7 @@ TEST(FsdpRanks, OfAccelerateAreJoined) {
   }
 }
 
-TEST(FsdpRanks, FlattenedParametersAreTold) {
+TEST(FsdpRanks, FlattenedParametersAreReported) {
   const Checkpoint checkpoint =
       open_checkpoint(posix_file_system(), kForeign + "training/fsdp1_local");
   ASSERT_EQ(checkpoint.notes.size(), 1u);
@@ -124,7 +124,7 @@ TEST(FsdpRanks, FlattenedParametersAreTold) {
   EXPECT_EQ(checkpoint.catalog->find("_flat_param")->shape, Dims{1328});
 }
 
-TEST(FsdpRanks, GroupsAndStepsAreTold) {
+TEST(FsdpRanks, GroupsAndStepsAreReported) {
   const Checkpoint checkpoint =
       open_checkpoint(posix_file_system(), kForeign + "verl/fsdp2" + kActor);
   EXPECT_EQ(checkpoint.optimizer_steps, 1);
@@ -179,7 +179,7 @@ TEST(FsdpRanks, OfDifferentSavesAreRefusedByTheirSteps) {
               HasSubstr("extra_state_world_size_4_rank_3.pt after 4"));
 }
 
-TEST(FsdpRanks, OptimizerStateThatCannotBeReadIsTold) {
+TEST(FsdpRanks, OptimizerStateThatCannotBeReadIsReported) {
   auto files = two_ranks();
   files["optim_world_size_2_rank_1.pt"].resize(100);
   const auto ranks = open_fsdp_ranks(test::in_memory(files, "x"), "x");

@@ -43,7 +43,7 @@ TEST_F(TorchStreamTest, TheStorageIsFound) {
   EXPECT_EQ(found.tensor.storage_offset, 1);
 }
 
-TEST_F(TorchStreamTest, HeadersMayTellLengths) {
+TEST_F(TorchStreamTest, HeadersMayHoldLengths) {
   ZipBuilder zip;
   for (const char* name : {"x/data.pkl", "x/byteorder", "x/data/0"}) {
     ZipBuilder::Record record{name, name == std::string("x/data.pkl") ? pickle_ : "elements"};

@@ -48,7 +48,7 @@ Case make_case(uint64_t seed, int64_t most_positions, bool many = false) {
   s.value_dim = dims.second;
   s.sequences = many ? number(random, 8, 12) : number(random, 1, 3);
   s.groups = many ? number(random, 8, 12) : number(random, 1, 3);
-  // Of 6 and more, a part of a group may have several heads.
+  // With 6 or more, a part of a group may have several heads.
   const int64_t per_group =
       !many && chance(random, 0.3) ? number(random, 4, 9) : number(random, 1, 3);
   s.heads = per_group * s.groups;

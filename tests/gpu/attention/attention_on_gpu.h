@@ -18,7 +18,7 @@
 
 namespace ferry::kernels {
 
-/// Elements and what lies between them, on the device.
+/// Elements and what is between them, on the device.
 class OnDevice {
  public:
   explicit OnDevice(const Numbers& numbers) : type_(numbers.type()), bytes_(numbers.bits().size()) {
@@ -108,27 +108,27 @@ inline double tolerance(Type type) {
   return type == Type::f32 ? 2e-6 : type == Type::bf16 ? 8e-3 : 1.2e-3;
 }
 
-inline void expect_same(const Numbers& got, const Numbers& wanted, Type type,
+inline void expect_same(const Numbers& got, const Numbers& reference, Type type,
                         const std::string& what) {
   double difference = 0, length = 0, largest = 0, most = 0;
   size_t worst = 0;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const double d = std::fabs(got[i] - wanted[i]);
+  for (size_t i = 0; i < reference.size(); ++i) {
+    const double d = std::fabs(got[i] - reference[i]);
     difference += d * d;
-    length += wanted[i] * wanted[i];
-    most = std::max(most, std::fabs(wanted[i]));
+    length += reference[i] * reference[i];
+    most = std::max(most, std::fabs(reference[i]));
     if (!(d <= largest)) {
       largest = d;
       worst = i;
     }
   }
   // Where all is about zero, as gradients of a single key are, what is left is rounding.
-  const double least = 0.01 * static_cast<double>(wanted.size());
+  const double least = 0.01 * static_cast<double>(reference.size());
   const double relative = std::sqrt(difference / std::max(length, least));
-  if (wanted.size() == 0) return;
+  if (reference.size() == 0) return;
   EXPECT_TRUE(relative <= tolerance(type) && largest <= 8 * tolerance(type) * std::max(most, 0.1))
       << what << ": relative " << relative << ", largest " << largest << " at " << worst << " (got "
-      << got[worst] << ", expected " << wanted[worst] << "), most " << most;
+      << got[worst] << ", expected " << reference[worst] << "), most " << most;
 }
 
 /// By our own kernels, or by cuDNN's, which have to take every case.
@@ -152,21 +152,21 @@ class AttentionOnGpu {
     const OnDevice dq(q), dk(k), dv(v);
     const auto rows = static_cast<size_t>(c.shape.sequences * c.shape.heads * c.shape.queries);
 
-    // Forward. What lies between the rows stays as it was.
+    // Forward. What is between the rows stays as it was.
     const Numbers before = random_numbers(c.output.size, c.output_type, 4);
-    Numbers wanted = before, log_sum(rows, Type::f32);
+    Numbers reference = before, log_sum(rows, Type::f32);
     const auto forward = [&](const Case& x, ConstArray a, ConstArray b, ConstArray e, Array out,
                              float* sums) {
       return AttentionForward{
           x.shape, a, b, e, c.q.strides, c.k.strides, c.v.strides, out, c.output.strides, sums};
     };
-    cpu_->run(forward(here, q, k, v, wanted, log_sum.floats()));
+    cpu_->run(forward(here, q, k, v, reference, log_sum.floats()));
     std::string first;
     for (int time = 0; time < 2; ++time) {
       const OnDevice output(before), sums(log_sum);
       run(forward(there, dq.array(), dk.array(), dv.array(), output.array(), sums.as<float>()));
       if (time == 0) {
-        expect_same(output.numbers(before), wanted, c.type, "output");
+        expect_same(output.numbers(before), reference, c.type, "output");
         expect_log_sums(sums.numbers(log_sum), log_sum);
         first = output.bits() + sums.bits();
       } else {
@@ -181,7 +181,7 @@ class AttentionOnGpu {
     const Numbers q_before = random_numbers(c.q.size, c.gradient_type, 7);
     const Numbers k_before = random_numbers(c.k.size, c.gradient_type, 8);
     const Numbers v_before = random_numbers(c.v.size, c.gradient_type, 9);
-    Numbers q_wanted = q_before, k_wanted = k_before, v_wanted = v_before;
+    Numbers q_reference = q_before, k_reference = k_before, v_reference = v_before;
     const auto backward = [&](const Case& x, ConstArray a, ConstArray b, ConstArray e,
                               ConstArray out, ConstArray dout, const float* sums, Array ga,
                               Array gb, Array ge) {
@@ -189,17 +189,17 @@ class AttentionOnGpu {
                                dout,    c.q.strides, c.k.strides, c.v.strides, c.output.strides,
                                sums,    ga,          gb,          ge,          c.accumulate};
     };
-    cpu_->run(
-        backward(here, q, k, v, output, doutput, log_sum.floats(), q_wanted, k_wanted, v_wanted));
+    cpu_->run(backward(here, q, k, v, output, doutput, log_sum.floats(), q_reference, k_reference,
+                       v_reference));
     const OnDevice there_output(output), there_doutput(doutput), sums(log_sum);
     for (int time = 0; time < 2; ++time) {
       const OnDevice gq(q_before), gk(k_before), gv(v_before);
       run(backward(there, dq.array(), dk.array(), dv.array(), there_output.array(),
                    there_doutput.array(), sums.as<float>(), gq.array(), gk.array(), gv.array()));
       if (time == 0) {
-        expect_same(gq.numbers(q_before), q_wanted, c.type, "dq");
-        expect_same(gk.numbers(k_before), k_wanted, c.type, "dk");
-        expect_same(gv.numbers(v_before), v_wanted, c.type, "dv");
+        expect_same(gq.numbers(q_before), q_reference, c.type, "dq");
+        expect_same(gk.numbers(k_before), k_reference, c.type, "dk");
+        expect_same(gv.numbers(v_before), v_reference, c.type, "dv");
         first = gq.bits() + gk.bits() + gv.bits();
       } else {
         EXPECT_TRUE(first == gq.bits() + gk.bits() + gv.bits())
@@ -219,19 +219,19 @@ class AttentionOnGpu {
     q.set(q.size() / 4 * 3, std::numeric_limits<double>::quiet_NaN());
     const Numbers k = random_numbers(c.k.size, c.type, 2), v = random_numbers(c.v.size, c.type, 3);
     const OnDevice dq(q), dk(k), dv(v);
-    Numbers wanted(static_cast<size_t>(c.output.size), c.output_type);
-    const OnDevice output(wanted);
+    Numbers reference(static_cast<size_t>(c.output.size), c.output_type);
+    const OnDevice output(reference);
     const auto forward = [&](const Case& x, ConstArray a, ConstArray b, ConstArray e, Array out) {
       return AttentionForward{
           x.shape, a, b, e, c.q.strides, c.k.strides, c.v.strides, out, c.output.strides, nullptr};
     };
-    cpu_->run(forward(here, q, k, v, wanted));
+    cpu_->run(forward(here, q, k, v, reference));
     run(forward(there, dq.array(), dk.array(), dv.array(), output.array()));
-    const Numbers got = output.numbers(wanted);
+    const Numbers got = output.numbers(reference);
     int64_t count = 0;
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      ASSERT_EQ(std::isnan(got[i]), std::isnan(wanted[i])) << "element " << i;
-      count += std::isnan(wanted[i]);
+    for (size_t i = 0; i < reference.size(); ++i) {
+      ASSERT_EQ(std::isnan(got[i]), std::isnan(reference[i])) << "element " << i;
+      count += std::isnan(reference[i]);
     }
     EXPECT_EQ(count, c.shape.value_dim);
   }
@@ -271,11 +271,12 @@ class AttentionOnGpu {
     cuda::run(device_, operation);
     cuda::check(cudaStreamSynchronize(device_.stream()), "attention");
   }
-  void expect_log_sums(const Numbers& got, const Numbers& wanted) const {
+  void expect_log_sums(const Numbers& got, const Numbers& reference) const {
     const double most = cudnn_ != nullptr ? 1e-5 : 2e-6;  // its logarithms are the hardware's
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      if (std::isinf(wanted[i]) && got[i] == wanted[i]) continue;
-      ASSERT_NEAR(got[i], wanted[i], most * std::max(8.0, std::fabs(wanted[i]))) << "row " << i;
+    for (size_t i = 0; i < reference.size(); ++i) {
+      if (std::isinf(reference[i]) && got[i] == reference[i]) continue;
+      ASSERT_NEAR(got[i], reference[i], most * std::max(8.0, std::fabs(reference[i])))
+          << "row " << i;
     }
   }
 

@@ -13,8 +13,8 @@ namespace {
 
 enum class Order : uint8_t { positions_first, heads_first, fused };
 
-/// Of Megatron-LM's fused layout, the rows of queries, keys and values of a group lie behind each
-/// other: each tensor is one of them, and the others its gaps.
+/// In Megatron-LM's fused layout the rows of queries, keys and values of a group follow each other:
+/// each tensor is one of them, and the others are its gaps.
 Tensor tensor_of(const AttentionShape& s, int64_t heads, int64_t dim, Order order) {
   const int64_t per_group = s.heads / s.groups;
   Tensor t;

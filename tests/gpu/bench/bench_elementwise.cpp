@@ -1,6 +1,7 @@
-// How many bytes a second operations move that compute little, on one GPU, beside plain copies of
-// its memory: each input counts once, and each output. Of the two ratios one is to a copy of a GiB,
-// the other to a copy that moves as many bytes as the operation, and so begins and ends as often.
+// How many bytes a second operations move that compute little, on one GPU, compared with plain
+// copies of its memory: each input counts once, and each output. Of the two ratios one is to a copy
+// of a GiB, the other to a copy that moves as many bytes as the operation, and so begins and ends
+// as often.
 //
 //   bench_elementwise
 //
@@ -136,7 +137,7 @@ class Bench {
         SumOfSquares{.count = count, .x = gradient, .sum = static_cast<double*>(Array(sum).data)});
   }
 
-  /// Of tokens at random, or with every second one the same, as blanks are in programs' text.
+  /// Random tokens, or every second one the same, as blanks are in programs' text.
   void embedding(const char* model, int64_t tokens, int64_t rows, int64_t width, bool is_text) {
     const Numbers dy(device_, tokens * width), dtable(device_, rows * width, Type::f32);
     std::vector<int32_t> ids(static_cast<size_t>(tokens));
@@ -187,7 +188,7 @@ class Bench {
   }
 
  private:
-  /// Of a copy that reads half of so many bytes, and writes as many.
+  /// The rate of a copy that reads half of so many bytes, and writes as many.
   double copy_rate(int64_t bytes) {
     const auto half = static_cast<size_t>(bytes / 2);
     const auto from = device_.allocate(half), to = device_.allocate(half);

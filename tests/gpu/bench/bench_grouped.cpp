@@ -1,5 +1,6 @@
 // How fast products of groups of rows are on a GPU, in bf16: of a mixture's experts, forward, their
-// inputs' and their weights' gradients, beside the library's one product of the same total size.
+// inputs' and their weights' gradients, compared with one product of the same total size by the
+// library.
 //
 //   bench_grouped [tokens,hidden,ffn,experts,chosen ...]
 #include <cuda_runtime_api.h>
@@ -23,7 +24,7 @@ using namespace ferry::kernels;
 using ferry::measuring::Numbers;
 using ferry::measuring::seconds;
 
-/// Of tokens that choose experts at random, each as likely as the others.
+/// Offsets for tokens that choose experts uniformly at random.
 std::vector<int64_t> offsets_of(int64_t tokens, int64_t experts, int64_t chosen) {
   std::mt19937 random(1);
   std::vector<int64_t> order(static_cast<size_t>(experts)), offsets(order.size() + 1);
@@ -48,7 +49,7 @@ class Bench {
     cuda::check(cudaMemcpy(offsets_.get(), offsets.data(), bytes, cudaMemcpyHostToDevice), "copy");
   }
 
-  /// Of a linear layer from `in` to `out` numbers.
+  /// Measures a linear layer from `in` to `out` numbers.
   void measure(const char* name, int64_t in, int64_t out) {
     const Numbers x(device_, rows_ * in), y(device_, rows_ * out);
     const Numbers weights(device_, experts_ * in * out);

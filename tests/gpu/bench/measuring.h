@@ -13,7 +13,7 @@ namespace ferry::measuring {
 
 using namespace ferry::kernels;
 
-/// Of the device, with random numbers in it.
+/// An array on the device with random numbers.
 class Numbers {
  public:
   Numbers(cuda::Device& device, int64_t count, Type type = Type::bf16)

@@ -3,7 +3,7 @@
     ranks.py FERRY WORK [LAYOUT ...] [--steps 10] [--times]
 
 8 layers of Llama-3-8B's shape in bf16 with fp32 copies, 8 sequences of 4096 tokens a step, one a micro-batch, whatever the layout. Of two GPUs: dp
-(distributed optimizer), dp-bf16 (the same with gradients in bf16, beside one GPU with such gradients), tp (sequence parallel), pp (5 layers,
+(distributed optimizer), dp-bf16 (the same with gradients in bf16, compared with one GPU with such gradients), tp (sequence parallel), pp (5 layers,
 then 3 and the output layer: as even as whole layers allow), pp-even (4 and 4); of four: dp4, tp4, tp2-dp2, pp2-dp2, pp4 (3, 2, 2 and 1 layers).
 Without LAYOUT: all of those for which the machine has the GPUs. The step's time is the median of the last half; that of one GPU the mean of as many
 as the layout has, all at once, each with all of the work, as two cards are hardly ever equally fast. --times prints besides how much of a step

@@ -4,8 +4,8 @@
 
 A Llama-shaped model trains in bf16 with fp32 copies and AdamW on made-up tokens and saves once with --async-save; 28 layers are 1.57
 billion parameters, 22 GB. This and plain writes take turns, --rounds of each, as disks are not equally fast all the time. WORK is an empty folder on the disk to be measured. Printed are: how much longer than the others the step is
-in which the memory is copied aside; how much longer the steps are until all is on disk; how long that takes, beside as many threads
-that pwrite() as many bytes into files of the same sizes and fsync() them; and the time of loading it into the GPU's memory, beside
+in which the memory is copied aside; how much longer the steps are until all is on disk; how long that takes, compared with as many threads
+that pwrite() as many bytes into files of the same sizes and fsync() them; and the time of loading it into the GPU's memory, compared with
 torch.distributed.checkpoint's of the same tensors. What was loaded has to go on with the losses of the run that saved it. Files are in the page cache for both. --warm touches so much memory before, where the
 host of a virtual machine gives memory as it is used."""
 import argparse
@@ -95,11 +95,11 @@ def save():
     first = a.before
     gap = {i: at[i] - at[i - 1] for i in at if i - 1 in at}
     plain = statistics.median(gap[i] for i in range(4, first + 1))
-    beside = [gap[i] for i in gap if i > first + 1]
+    during = [gap[i] for i in gap if i > first + 1]
     print(f'a step: {1000 * plain:.1f} ms; the one in which memory is copied: {1000 * (gap[first + 1] - plain):+.1f} ms')
-    if beside:
-        print(f'steps beside the writing: {statistics.median(beside) / plain:.3f} of that ({len(beside)}; '
-              f'the longest {max(beside) / plain:.3f})')
+    if during:
+        print(f'steps during the write: {statistics.median(during) / plain:.3f} of that ({len(during)}; '
+              f'the longest {max(during) / plain:.3f})')
     print('  ms: ' + ' '.join(f'{1000 * gap[i]:.0f}' for i in sorted(gap)))
     return committed - at[first], losses(lines)
 

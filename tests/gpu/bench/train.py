@@ -9,8 +9,8 @@ bytes a parameter; PyTorch is all in bf16, 8 bytes. Tokens a second are those of
 causal half of attention, against 989 TFLOP/s (the specification of an H100 or H200 in bf16). --times prints ferry's time by operation besides. --fp8 times ferry with
 the linear layers of Llama's shape in FP8, too, under both recipes, and prints how much faster that is than bf16; it needs no PyTorch.
 
---llm-c PROGRAM (`train_gpt2cu`) runs beside both for GPT-2's shapes, as its own scripts run them: bf16 parameters, fp32 copies and moments, nothing computed twice.
---llmq PROGRAM (`train`) does for Llama's, as its benchmarks run them: parameters, gradients and moments in bf16, 8 bytes a parameter, CUDA graphs; it tells whole
+--llm-c PROGRAM (`train_gpt2cu`) runs next to both for GPT-2's shapes, as its own scripts run them: bf16 parameters, fp32 copies and moments, nothing computed twice.
+--llmq PROGRAM (`train`) does for Llama's, as its benchmarks run them: parameters, gradients and moments in bf16, 8 bytes a parameter, CUDA graphs; it prints whole
 milliseconds, rounded down. PROGRAM is a text: what goes before the program and further arguments of it may stand there, too ('env LD_LIBRARY_PATH=... train
 --lmhead-chunks 2'). Random tokens and weights; no validation, no files. --no-peer leaves PyTorch alone out. All have the same batch and shape, and the run ends where one prints
 another number of parameters."""

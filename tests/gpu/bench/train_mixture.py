@@ -31,7 +31,7 @@ a = parser.parse_args()
 os.makedirs(a.work, exist_ok=True)
 
 
-def tell(who, batch, seconds, more):
+def report(who, batch, seconds, more):
     print(f'batch {batch}, {who}: {batch * SEQUENCE / seconds:.0f} tokens/s, {1000 * seconds:.1f} ms a step, {more}', flush=True)
 
 
@@ -156,12 +156,12 @@ for batch in a.batches:
     own = {}
     for state, words in ('10 bytes a parameter', SMALL), ('18 bytes a parameter', []):
         own[state], text = ferry(batch, words)
-        tell(f'ferry, {state}', batch, own[state], re.search(r'peak memory.*', text)[0])
+        report(f'ferry, {state}', batch, own[state], re.search(r'peak memory.*', text)[0])
         if a.times:
             print(ferry(batch, words + ['--timing-log-level', '2'])[1][-6000:], flush=True)
     if a.no_peer:
         continue
     torch._dynamo.reset()
     seconds, memory = torch_steps(batch)
-    tell('PyTorch', batch, seconds, f'{memory:.1f} GiB; ferry ' + ', '.join(f'{seconds / time:.3f}x ({state})' for state, time in own.items()))
+    report('PyTorch', batch, seconds, f'{memory:.1f} GiB; ferry ' + ', '.join(f'{seconds / time:.3f}x ({state})' for state, time in own.items()))
     torch.cuda.empty_cache()

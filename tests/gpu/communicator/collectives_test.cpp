@@ -167,9 +167,9 @@ TEST_P(GpuCollectives, AddDoublesOfTheDevice) {
   EXPECT_THAT(errors, Each(""));
 }
 
-// Of two communicators of the same ranks one is set aside: what it does is what it would do, and
-// neither waits for the other.
-TEST_P(GpuCollectives, OneCommunicatorGoesOnBesideAnother) {
+// Two communicators of the same ranks at once: each gives its usual results, and neither waits for
+// the other.
+TEST_P(GpuCollectives, OneCommunicatorGoesOnAlongsideAnother) {
   constexpr int64_t kEach = 600'001, kFew = 1000;
   const int size = GetParam().size;
   const auto count = static_cast<size_t>(size * kEach);

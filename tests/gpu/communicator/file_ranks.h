@@ -1,4 +1,4 @@
-// Ranks that are processes, for tests: what they tell each other are files in a folder.
+// Ranks that are processes, for tests: their messages are files in a folder.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// How fast ranks on GPUs, threads of this process, bring things together, beside NCCL's own calls:
+// Speed of collectives of ranks on GPUs, threads of this process, compared with NCCL's own calls:
 // nccl_bench [MIB]. Prints GB/s: bytes of the whole array over the time of one call.
 #include <fmt/format.h>
 #include <nccl.h>
@@ -108,7 +108,7 @@ class Bench {
     size_t free = 0, total = 0;
     (void)cudaMemGetInfo(&free, &total);
     if (group_->rank() == 0) {
-      fmt::print("memory of the GPU in use beside the arrays: {} MiB\n",
+      fmt::print("memory of the GPU in use besides the arrays: {} MiB\n",
                  (total - free - 2 * static_cast<size_t>(bytes_)) >> 20);
     }
   }

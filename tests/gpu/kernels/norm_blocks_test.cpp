@@ -11,7 +11,7 @@ struct Results {
   Numbers sum, y, dx, dweight, dbias;
 };
 
-/// Of several heads there are gaps between rows and between heads; of one a residual is added. y
+/// With several heads there are gaps between rows and heads; with one, a residual is added. y
 /// and the gradients are of type `other`. RMSNorm's dx takes the place of dy, LayerNorm's is added
 /// to.
 Results results(Kernels& kernels, int64_t rows, int64_t heads, int64_t width, Type type, Type other,

@@ -1,4 +1,4 @@
-// All memory of the test program is pinned, the stack too: a GPU reads and writes it where it lies,
+// All memory of the test program is pinned, the stack too: a GPU reads and writes it in place,
 // so that tests of the processor's kernels test a GPU's unchanged.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

@@ -34,7 +34,7 @@ same zstd "$ferry" reshard "$run" out --compress zstd
 same from-zstd "$ferry" reshard zstd-1 out --to dcp
 same imported "$ferry" convert hf-1 out --to torch_dist --tp 2
 
-# The same error on all is told once, and is no rank's.
+# The same error on all is reported once, for no rank.
 if mpirun -n 2 "$ferry" convert nowhere out --to hf >error.log 2>&1; then exit 1; fi
 [ "$(grep -c '^ferry: error: nowhere' error.log)" = 1 ]
 
@@ -49,7 +49,7 @@ diff -r hf-1 out
 rm -r out
 echo "refused: processes that MPI does not know of"
 
-# What only looks needs no fellows: a process of one rank may start it. What removes or writes and is
+# What only reads needs no other ranks: a process of one rank may start it. What removes or writes and is
 # for one process says so.
 mpirun -n 2 sh -c '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || timeout 60 "$0" inspect "$1"' "$ferry" "$run" >/dev/null
 code=0
@@ -64,7 +64,7 @@ shift 2
 [ "${OMPI_COMM_WORLD_RANK-${PMI_RANK-}}" != "$rank" ] || eval "$commands"
 exec "$@"
 X
-# fails CODE TEXT COMMAND...: as one of four fails, all end soon, with this code; the error is told once.
+# fails CODE TEXT COMMAND...: as one of four fails, all end soon, with this code; the error is reported once.
 fails() {
     expected=$1 text=$2 code=0
     shift 2

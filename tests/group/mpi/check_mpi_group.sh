@@ -43,17 +43,17 @@ for n in 2 3 4; do
     ends $n throw 'rank 0 ends: corrupt: rank 1: one.file is broken' 'rank 1 ends: corrupt: one.file is broken'
     ends $n memory 'rank 0 ends: exhausted: rank .: out of memory' 'ends: bad_alloc'
     ends $n pending 'rank 1 ends: io: rank 0: no disk'
-    ends $n beside 'rank 1 ends: cancelled: rank 0: enough' 'rank 0 ends: cancelled: rank 0: enough'
+    ends $n overlap 'rank 1 ends: cancelled: rank 0: enough' 'rank 0 ends: cancelled: rank 0: enough'
 done
 for n in 3 4; do ends $n elsewhere 'rank 0 ends: mismatch: rank .: error of a part'; done
 ends 4 throw 'rank 3 ends: corrupt: rank 1: one.file is broken' 'rank 2 ends: corrupt: rank 1: one.file is broken'
 ends 3 busy 'rank 0: no disk'  # of others a launcher may lose what they say
 
-# told TEXT: once, by nobody else.
-told() { [ "$(grep -c '^told' "$log")" = 1 ] && grep -q "^$1\$" "$log" || failed "$1"; }
-ends 4 processes && told 'told: rank 1: no disk'
-ends 4 'processes 2' && told 'told: rank 1: no disk'
-ends 4 'processes 0' && told 'told by rank 1: no disk'
+# reported TEXT: once, by nobody else.
+reported() { [ "$(grep -c '^reported' "$log")" = 1 ] && grep -q "^$1\$" "$log" || failed "$1"; }
+ends 4 processes && reported 'reported: rank 1: no disk'
+ends 4 'processes 2' && reported 'reported: rank 1: no disk'
+ends 4 'processes 0' && reported 'reported by rank 1: no disk'
 
 code=0
 timeout 20 mpirun -n 3 "$program" kill >"$log" 2>&1 || code=$?

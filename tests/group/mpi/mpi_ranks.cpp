@@ -34,7 +34,7 @@ void expect(bool holds, const char* what) {
   while (true) group.exchange("again");
 }
 
-// Of some thousand pieces, of some, and in one.
+// In some thousand pieces, in a few, and in one.
 void random_operations(uint32_t seed) {
   for (const size_t piece_bytes : {size_t{300}, size_t{1} << 16, MpiTransport::kPieceBytes}) {
     const auto group = message_group(std::make_shared<MpiTransport>(MPI_COMM_WORLD, piece_bytes));
@@ -55,7 +55,7 @@ void ranks_of_a_communicator() {
   expect(group->broadcast(std::to_string(rank)) == std::to_string(size - 1), "rank 0 is the last");
 }
 
-// The group's threads beside each other and beside the caller's own messages.
+// The group's threads run at the same time as each other and as the caller's own messages.
 void threads() {
   const auto group = mpi_group(MPI_COMM_WORLD);
   const auto part = group->split(group->rank() % 2, 0);
@@ -110,7 +110,7 @@ void much_is_under_way() {
 }
 
 // A thread of a rank ends the operation that another one of it is in.
-void beside() {
+void while_one_waits() {
   const auto group = mpi_group(MPI_COMM_WORLD);
   std::jthread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -168,7 +168,7 @@ void waiting_is_cheap() {
     fail(ErrorKind::internal, "rank {} used {} s while it waited", group->rank(), used);
 }
 
-// Of the quickest tenth, as the machine may have others to serve.
+// Only the fastest tenth counts, as the machine may be busy.
 void small_messages_are_fast() {
   const auto group = mpi_group(MPI_COMM_WORLD);
   std::vector<double> times;
@@ -237,11 +237,11 @@ int processes(int busy) {
     repeat(*group);
   } catch (const Error& error) {
     abort_with_current_exception(*group);
-    if (rank == 0) std::printf("told: %s\n", error.what());
+    if (rank == 0) std::printf("reported: %s\n", error.what());
   }
   std::fflush(stdout);
   end_process_group(std::move(group), kErrorExit, [rank](const Error& error) {
-    std::printf("told by rank %d: %s\n", rank, error.what());
+    std::printf("reported by rank %d: %s\n", rank, error.what());
     std::fflush(stdout);
   });
   return kErrorExit;
@@ -257,7 +257,7 @@ int run(const std::string& name, const char* number) {
       {"memory", one_is_out_of_memory},
       {"elsewhere", one_throws_elsewhere},
       {"pending", much_is_under_way},
-      {"beside", beside},
+      {"overlap", while_one_waits},
       {"kill", one_is_killed},
       {"busy", one_is_busy},
       {"cheap", waiting_is_cheap},

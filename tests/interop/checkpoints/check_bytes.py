@@ -31,7 +31,7 @@ def read_ferry(ferry, run, *flags):
 
 
 def optimizer_problem(ferry, run):
-    """Why ferry leaves the optimizer's state out, as far as it says so; else empty."""
+    """Why ferry leaves the optimizer's state out; empty where it does not."""
     return json.loads(subprocess.run([ferry, 'inspect', run, '--json'], capture_output=True, text=True, check=True).stdout)['optimizer'].get('problem') or ''
 
 

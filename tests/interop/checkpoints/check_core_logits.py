@@ -30,9 +30,9 @@ def distance(folder):
     file = np.load(os.path.join(folder, 'logits.npz'))
     core.TOKENS = file['tokens'].shape
     with torch.no_grad(): first, further = core.all_logits(load(os.path.join(folder, 'run_0_16', 'release')), file['tokens'])
-    found, wanted = [first, *further], [file['logits'], *file.get('further_logits', [])]
-    assert len(found) == len(wanted)
-    return max(float(np.abs(a.numpy()[..., :250] - b[..., :250]).max() / np.abs(b).mean()) for a, b in zip(found, wanted))
+    found, expected = [first, *further], [file['logits'], *file.get('further_logits', [])]
+    assert len(found) == len(expected)
+    return max(float(np.abs(a.numpy()[..., :250] - b[..., :250]).max() / np.abs(b).mean()) for a, b in zip(found, expected))
 
 def main(work):
     os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='29589')

@@ -1,10 +1,10 @@
 """Holds convert --optimizer of PyTorch's distributed checkpoints, whose optimizers name their parameters, against what two ranks of FSDP 2 saved with the programs' own code.
-Moments are made of the weights (-0.5 w, w * w), so that each can be told by the weight beside it; the weights are those that convert gives of the Hugging Face folder.
+Moments are made of the weights (-0.5 w, w * w), so that each follows from its weight; the weights are those that convert gives of the Hugging Face folder.
 
   flattened     {"model", "optimizer"} of PyTorch, a key a parameter and member (flatten_optimizer_state_dict)
   application   {"app": {"model", "optim"}} of PyTorch, groups by number
   accelerate    pytorch_model_fsdp_0/ and optimizer_0/ of accelerate.utils.fsdp_utils; gathered: pytorch_model_fsdp.bin and optimizer.bin
-  beside        the optimizer of accelerate.utils.fsdp_utils in either form, in a Hugging Face folder, as Trainer leaves it with FULL_STATE_DICT
+  next to hf    the optimizer of accelerate.utils.fsdp_utils in either form, in a Hugging Face folder, as Trainer leaves it with FULL_STATE_DICT
   in memory     as application, of the parameters that transformers' module has: experts of a layer in one tensor
   torchtitan    its own names, the model's outermost, by its own get_flat_optim_state_dict; llama and qwen3_moe
 Called by check_foreign.py."""
@@ -76,7 +76,7 @@ def rank_main(rank, case, source, out):
     dist.init_process_group('gloo', rank=rank, world_size=2)
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
     model, optimizer = sharded_model(torch.load(source))
-    if case.startswith(('accelerate', 'beside')): save_accelerate(rank, out, model, optimizer, case)
+    if case.startswith(('accelerate', 'next to hf')): save_accelerate(rank, out, model, optimizer, case)
     elif case == 'torchtitan':
         dcp.save(get_model_state_dict(model) | dict(optimizer=titan_flat_state(optimizer), train_state=dict(step=STEP), lr_scheduler=dict(last_epoch=STEP)), checkpoint_id=out)
     elif case == 'flattened':
@@ -92,7 +92,7 @@ def check_dcp_optimizers(ferry, work, report, moment_problems, differences):
     cases = [('flattened', 'llama'), ('application', 'qwen3_moe')]
     cases += [('in memory', 'mixtral'), ('in memory', 'deepseek_v3')]
     if importlib.util.find_spec('accelerate'):
-        cases += [('accelerate', 'llama'), ('accelerate gathered', 'qwen3'), ('beside', 'qwen3_moe'), ('beside gathered', 'llama')]
+        cases += [('accelerate', 'llama'), ('accelerate gathered', 'qwen3'), ('next to hf', 'qwen3_moe'), ('next to hf gathered', 'llama')]
     if 'torchtitan' in sys.modules or importlib.util.find_spec('torchtitan'):
         only_the_adapters()
         cases += [('torchtitan', 'llama'), ('torchtitan', 'qwen3_moe')]
@@ -104,7 +104,7 @@ def check_dcp_optimizers(ferry, work, report, moment_problems, differences):
             tensors = {n: t.float() for n, t in load_file(f'{hf}/model.safetensors').items()}
             if case == 'torchtitan': tensors = adapter_of(family, AutoConfig.from_pretrained(hf)).from_hf(tensors)
             if case == 'in memory': tensors = AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32).state_dict()
-            if case.startswith('beside'): shutil.copytree(hf, out)
+            if case.startswith('next to hf'): shutil.copytree(hf, out)
             torch.save(tensors, base + '.pt')
             mp.spawn(rank_main, (case, base + '.pt', out), nprocs=2)
             call(ferry, 'convert', out, base + '_run', '--to', 'torch_dist', '--optimizer', '--config', hf, '--dtype', 'fp32')

@@ -8,7 +8,7 @@ Usage: check_foreign.py FERRY [FOLDER]     (FOLDER: as tests/fixtures/foreign, t
   optimizer     convert --optimizer --to torch_dist of DeepSpeed and of FSDP's ranks, read by PyTorch: weights, masters and moments in Megatron-LM's
                 places, bit for bit; resharded by ferry to two tensor and two pipeline ranks, the same
   counted       convert --optimizer --to torch_dist of a model of every family with the optimizer.pt of Trainer's groups, and with optimizer.bin of one group: moments
-                made of the weights are those of the weights beside them; of the Trainer's checkpoint as it saved it: its own, by the names of its own groups
+                made of the weights are those of the weights next to them; of the Trainer's checkpoint as it saved it: its own, by the names of its own groups
   by name       optimizers in PyTorch's distributed checkpoints: check_dcp_optimizers.py
   training      Accelerate's files of FSDP's ranks: what PyTorch gathered (NAME.safetensors)
   dcp           reshard --to dcp of ranks, read by PyTorch, moments too
@@ -168,7 +168,7 @@ def optimizer_of(model, groups):
 
 
 def moment_problems(tensors):
-    """Of moments that are not made of the weights beside them."""
+    """For moments that are not made of the weights next to them."""
     with_state = 0
     for name, tensor in tensors.items():
         if name.startswith('optimizer.') or name.endswith('expert_bias'): continue

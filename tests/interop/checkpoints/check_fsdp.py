@@ -1,6 +1,6 @@
 """Holds ferry's reading and writing of Megatron-LM's fsdp_dtensor and torch_dcp against PyTorch, Megatron Core and transformers.
 
-    check_fsdp.py FERRY PEERS [NAME...]      PEERS: a folder of run folders, of which those with a plain PyTorch DCP are looked at
+    check_fsdp.py FERRY PEERS [NAME...]      PEERS: a folder of run folders, of which those with a plain PyTorch DCP are checked
 
 Each run's tensors are read by PyTorch and brought under the names of torch_dist here, by rules of their own: what ferry makes of the run at LAYOUTS has
 the same, bit by bit, masters and moments included, and where Megatron-FSDP wrote, the model in the type that it computes in. Parameter groups, scheduler
@@ -127,12 +127,12 @@ def common_problems(folder, state):
     if common['opt_param_scheduler'] != state['opt_param_scheduler']:
         yield 'another scheduler'
     metas = state['optimizer'].get('param_to_group_meta')
-    wanted = list(metas.values()) if metas else [{k: v for k, v in g.items() if k != 'params'} for g in state['optimizer']['optimizer']['param_groups']]
+    expected = list(metas.values()) if metas else [{k: v for k, v in g.items() if k != 'params'} for g in state['optimizer']['optimizer']['param_groups']]
     found = common['optimizer']['optimizer']['param_groups']
     for group in found:
-        if group not in wanted:
+        if group not in expected:
             yield f'parameter group {group} is not of the run'
-    if len(found) != len({tuple(sorted((k, str(v)) for k, v in meta.items())) for meta in wanted}):
+    if len(found) != len({tuple(sorted((k, str(v)) for k, v in meta.items())) for meta in expected}):
         yield f'{len(found)} parameter groups'
 
 

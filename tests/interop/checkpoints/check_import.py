@@ -126,7 +126,7 @@ def kimi_is_the_same(ferry, work):
     return [f'kimi_k2: {problem}' for problem in problems]
 
 def prepare_logits(ferry, source, work, logits=None):
-    """A run for Megatron Core 0.16 in `work`, beside what transformers computes or what is known."""
+    """A run for Megatron Core 0.16 in `work`, with what transformers computes or what is known."""
     if logits is None:
         tokens = np.random.RandomState(0).randint(0, 250, TOKENS)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation='eager').eval()

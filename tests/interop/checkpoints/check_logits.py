@@ -1,7 +1,7 @@
 """Converts Megatron checkpoints with ferry and compares the logits that transformers computes with Megatron's own.
 
 Usage: check_logits.py FERRY [--golden OUT_DIR] [FOLDER ...]
-A FOLDER holds NAME (a Megatron run folder) beside NAME.npz (`tokens`, and the `logits` that Megatron-LM computed in fp32 from that
+A FOLDER holds NAME (a Megatron run folder) and NAME.npz (`tokens`, and the `logits` that Megatron-LM computed in fp32 from that
 checkpoint, perhaps those of MTP layers: `further_logits` or `mtp_logits_0`). Every NAME is converted, loaded with eager attention in fp32 (no key may be missing or unexpected, no shape may differ), and the
 largest difference on the vocabulary columns that both have is held against the mean |logit|. Prints a table; fails when any is above its bar. --golden records what was
 written, as OUT_DIR/NAME.json (config, and dtype, shape and XXH3-128 of every tensor): the C++ tests hold ferry against those files."""
@@ -38,15 +38,15 @@ def check(ferry, folder, out):
     tokens = torch.from_numpy(reference['tokens']).long()
     with torch.no_grad():
         logits = [model.eval()(tokens).logits.float().numpy()]
-        wanted = [reference['logits']]
+        expected = [reference['logits']]
         mtp = list(reference.get('further_logits', [])) or [reference[name] for name in sorted(reference.files) if name.startswith('mtp_logits_')]
         if mtp:
             logits += mtp_logits(model, tokens)
-            wanted += mtp
-        if len(logits) != len(wanted): problems.append(f'logits of {len(logits) - 1} MTP layers, not of {len(wanted) - 1}')
-    columns = min(logits[0].shape[-1], wanted[0].shape[-1])
+            expected += mtp
+        if len(logits) != len(expected): problems.append(f'logits of {len(logits) - 1} MTP layers, not of {len(expected) - 1}')
+    columns = min(logits[0].shape[-1], expected[0].shape[-1])
     difference = relative = 0
-    for k, (ours, theirs) in enumerate(zip(logits, wanted)):
+    for k, (ours, theirs) in enumerate(zip(logits, expected)):
         rows = theirs.shape[1] - k  # what was rolled in at the end is of no sequence
         theirs = theirs[:, :rows, :columns]
         distance = float(np.abs(ours[:, :rows, :columns] - theirs).max())

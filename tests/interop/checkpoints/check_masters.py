@@ -159,8 +159,8 @@ def main():
                 make = rank_folders_with_remainders if form == 'legacy' else with_remainders
                 copy = make(f'{work}/{form}', f'{work}/{form}_copy') if form == 'legacy' else \
                     make(f'{work}/{form}', f'{work}/{form}_copy', as_floats=form == 'fully_reshardable')
-                told = call(ferry, 'inspect', copy)
-                report.add(f'{name}: {form}, inspect', [] if 'masters as 16-bit remainders' in ' '.join(told.split()) else [told])
+                report_text = call(ferry, 'inspect', copy)
+                report.add(f'{name}: {form}, inspect', [] if 'masters as 16-bit remainders' in ' '.join(report_text.split()) else [report_text])
                 check_source(report, ferry, work, copy, truth, f'{name}: {form}')
     report.end()
 

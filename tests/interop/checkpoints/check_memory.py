@@ -23,12 +23,12 @@ def expected(iteration):
 
 
 def check(folder, iteration):
-    wanted = expected(iteration)
+    right = expected(iteration)
     found = FileSystemReader(folder).read_metadata().state_dict_metadata
-    assert set(found) == set(wanted), set(found)
-    state = {name: torch.full_like(tensor, -1) for name, tensor in wanted.items()}
+    assert set(found) == set(right), set(found)
+    state = {name: torch.full_like(tensor, -1) for name, tensor in right.items()}
     dcp.load(state, checkpoint_id=folder)
-    for name, tensor in wanted.items():
+    for name, tensor in right.items():
         assert tuple(found[name].size) == tuple(tensor.shape) and found[name].properties.dtype == tensor.dtype, name
         assert raw_bytes(state[name]) == raw_bytes(tensor), name
 

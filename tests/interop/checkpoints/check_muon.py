@@ -30,7 +30,7 @@ def own_names(path, split):
     if split and (plain != momentum or moments) or not split and not plain > momentum:
         yield f'masters of {sorted(plain ^ momentum)} are not those of their optimizer'
     if split and prefixed != any('bucket_idx' in name for name in names):
-        yield 'keys of a chain beside no buckets, or the other way round'
+        yield 'keys of a chain without buckets, or the other way round'
 
 
 def main():

@@ -1,10 +1,10 @@
 """Measures the memory that ferry takes for each kind of source beyond Megatron-LM's, on checkpoints that are larger than it may be.
 
-Usage: check_source_memory.py FERRY [--memory MIB] [--beside-cp ROUNDS] [NAME ...]
+Usage: check_source_memory.py FERRY [--memory MIB] [--compare-cp ROUNDS] [NAME ...]
 A Llama of 50 million parameters (150 million in bf16 and fp8), in the form of each program: as PyTorch itself writes it (torch.save, DCP, DTensors on one rank), of DeepSpeed by the rules of its
 source (flat fp32 tensors, two ranks), of torchtitan, Accelerate and Trainer with Adam likewise, of Hugging Face with fp8 as ferry writes it, of Megatron-FSDP and of masters as remainders likewise, of Megatron-LM's torch_dcp
 as PyTorch saves DTensors. Prints a line each, and fails where the
-peak of resident memory is above --memory (64 MiB) and 64 MiB, or where a source is not larger than that. --beside-cp times it, too, without a bound, in turns with `cp -r` of what it wrote, and prints the ratio of the medians."""
+peak of resident memory is above --memory (64 MiB) and 64 MiB, or where a source is not larger than that. --compare-cp times it, too, without a bound, in turns with `cp -r` of what it wrote, and prints the ratio of the medians."""
 import argparse, contextlib, json, os, subprocess, sys, tempfile, time
 import torch
 from safetensors.torch import save_file
@@ -197,7 +197,7 @@ def peak_of(command):
     return int(done.stdout)
 
 
-def beside_cp(ferry, command, work, rounds):
+def compare_cp(ferry, command, work, rounds):
     """Medians of the seconds that ferry and cp take to write the same bytes, in turns."""
     def timed(*words):
         begin = time.monotonic()
@@ -217,7 +217,7 @@ def main():
     parser.add_argument('ferry')
     parser.add_argument('names', nargs='*')
     parser.add_argument('--memory', type=int, default=64)
-    parser.add_argument('--beside-cp', type=int, default=0)
+    parser.add_argument('--compare-cp', type=int, default=0)
     options = parser.parse_args()
     ferry = os.path.abspath(options.ferry)
     torch.set_num_threads(1)
@@ -287,7 +287,7 @@ def main():
             fine = peak <= limit and source > limit
             print(f'{"memory" if fine else "MEMORY"} {name}: {peak / MIB:.0f} MiB of {limit // MIB} for a source of {source / MIB:.0f} MiB, {time.time() - begin:.1f} s', flush=True)
             if not fine: wrong.append(name)
-            if options.beside_cp: print(beside_cp(ferry, command, work, options.beside_cp), flush=True)
+            if options.compare_cp: print(compare_cp(ferry, command, work, options.compare_cp), flush=True)
     if wrong: sys.exit(f'too much memory, or too small a source: {", ".join(wrong)}')
 
 

@@ -90,8 +90,8 @@ def file_problems(ferry, run, folder, work):
     if ours != theirs:
         yield f'files on one side only: {sorted(ours ^ theirs)}'
     for name in sorted(ours & theirs):
-        wanted = torch.load(f'{folder}/{name}', weights_only=False, map_location='cpu')
-        yield from (f'{name}{line}' for line in differences(load_file(f'{out}/{name}'), wanted, by_design=OF_THE_PROCESS))
+        expected = torch.load(f'{folder}/{name}', weights_only=False, map_location='cpu')
+        yield from (f'{name}{line}' for line in differences(load_file(f'{out}/{name}'), expected, by_design=OF_THE_PROCESS))
 
 
 def single_rank_model(tensors, norms_in_linears):

@@ -27,7 +27,7 @@ def only_the_adapters():
 
 
 def adapter_of(case, config):
-    """torchtitan's adapter, on as much of its configuration as it looks at."""
+    """torchtitan's adapter, on as much of its configuration as it reads."""
     moe = SimpleNamespace(num_experts=getattr(config, 'num_experts', None) or getattr(config, 'n_routed_experts', None))
     attention = SimpleNamespace(n_heads=config.num_attention_heads, n_kv_heads=config.num_key_value_heads, head_dim=getattr(config, 'head_dim', None),
                                 q_lora_rank=getattr(config, 'q_lora_rank', None) or 0)

@@ -20,7 +20,7 @@ LAYOUTS = ['--tp 2 --pp 2', '--tp 1 --pp 4 --dp 2', '--tp 1 --pp 1 --dp 4', '--t
 
 
 def values_by_kind(tensors, name):
-    """{param, exp_avg, ...: the bit patterns of its values and of zero}; name: what tells optimizer state and its kind."""
+    """{param, exp_avg, ...: the bit patterns of its values and of zero}; name: what identifies optimizer state and its kind."""
     values = {}
     for key, tensor in tensors.items():
         state = re.search(name, key)

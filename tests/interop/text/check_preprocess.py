@@ -77,7 +77,7 @@ class Check:
             env={**os.environ, 'PYTHONPATH': f'{self.work}:{self.megatron}', 'TOKENIZERS_PARALLELISM': 'false', 'HF_HUB_OFFLINE': '1'})
 
     def peer_by_core(self, prefix, flags):
-        """What preprocess_data.py does: ids of each text, an end-of-document token behind the last, documents in order, or dealt to partitions that follow each other."""
+        """What preprocess_data.py does: ids of each text, an end-of-document token after the last, documents in order, or dealt to partitions that follow each other."""
         import numpy
         from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
         from transformers import AutoTokenizer

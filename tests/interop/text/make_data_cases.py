@@ -25,7 +25,7 @@ DEFAULTS = {"seq_length": 64, "seed": 1234, "split": "90, 8, 2", "samples": [100
 
 
 class Tokenizer:
-    """What Megatron-LM's NullTokenizer tells a dataset, with an end-of-document token of one's choice."""
+    """What a dataset reads of Megatron-LM's NullTokenizer, with an end-of-document token of one's choice."""
 
     def __init__(self, settings):
         self.vocab_size, self.eod, self.pad = settings["vocab_size"], settings["eod"], settings["pad"]
@@ -106,7 +106,7 @@ def random_case(number):
     paths = [draw.choice((A, B)) for _ in range(draw.choice((1, 1, 2, 3, 5, 9, 20)))]
     weighted = draw.random() < 0.6
     words = [w for p in paths for w in ([f"{draw.uniform(0.01, 3):.{draw.randint(1, 6)}f}1", p] if weighted else [p])]
-    # A split without sequences of which samples are wanted is an endless loop there: none is so small.
+    # A split without sequences from which samples are requested is an endless loop there: none is so small.
     case = {"data_path": words, "seed": draw.choice((0, 1, 1234, draw.randrange(2 ** 32))),
             "seq_length": draw.choice((1, 2, 16, 64, 128, draw.randint(3, 700))),
             "split": f"{draw.randint(50, 99)},{draw.randint(5, 30)},{draw.randint(5, 30)}",

@@ -64,12 +64,12 @@ def with_unused(model, every):
     return result
 
 
-def models(folder, training, size, small, is_wanted):
+def models(folder, training, size, small, is_selected):
     """Trains and yields (name, path of the .model). Small ones have few rules in place of NFKC."""
     import sentencepiece
     rules = os.path.join(folder, "rules.tsv")
     for name, kind, options in MODELS:
-        if not is_wanted(name): continue
+        if not is_selected(name): continue
         options = dict(options)
         if small and options.get("normalization_rule_name") != "identity":
             options["normalization_rule_tsv"] = rules

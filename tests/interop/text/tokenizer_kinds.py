@@ -58,7 +58,7 @@ def byte_characters():
 
 
 class Gpt2:
-    """GPT-2's algorithm as facts of Megatron-LM tell it: all pairs of the lowest rank are merged, then the next."""
+    """GPT-2's algorithm as Megatron-LM has it: all pairs of the lowest rank are merged, then the next."""
 
     def __init__(self, vocab, merges):
         self.vocab = json.load(open(vocab))
@@ -105,22 +105,22 @@ def names():
     return found
 
 
-def kinds(folder, gpt2, training, wanted):
-    """Those whose name is in `wanted` (a last * stands for anything), all where it is empty, or those that it says, where it is a function."""
+def kinds(folder, gpt2, training, selected):
+    """Those whose name is in `selected` (a last * stands for anything), all where it is empty, or those that it says, where it is a function."""
     path = lambda name: os.path.join(folder, name)
-    def is_wanted(name):
-        if callable(wanted): return wanted(name)
-        return not wanted or any(name == w or w[-1] == "*" and name.startswith(w[:-1]) for w in wanted)
+    def is_selected(name):
+        if callable(selected): return selected(name)
+        return not selected or any(name == w or w[-1] == "*" and name.startswith(w[:-1]) for w in selected)
 
     vocab, merges = os.path.join(gpt2, "encoder.json"), os.path.join(gpt2, "vocab.bpe")
-    if is_wanted("gpt2") and regex and os.path.exists(vocab):
+    if is_selected("gpt2") and regex and os.path.exists(vocab):
         yield Kind("gpt2", ["GPT2BPETokenizer", "-", vocab, merges], Gpt2(vocab, merges))
     if sentencepiece:
-        for name, file in sentencepiece_kinds.models(folder, training, SIZE, SMALL, is_wanted):
+        for name, file in sentencepiece_kinds.models(folder, training, SIZE, SMALL, is_selected):
             processor = sentencepiece.SentencePieceProcessor(model_file=file)
             yield Kind(name, ["SentencePieceTokenizer", file], lambda texts, processor=processor: [processor.encode(text) for text in texts])
     if not tokenizers: return
-    if is_wanted("gpt2-hf") and os.path.exists(vocab):
+    if is_selected("gpt2-hf") and os.path.exists(vocab):
         tokenizer = Tokenizer(models.BPE.from_file(vocab, merges))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
@@ -130,7 +130,7 @@ def kinds(folder, gpt2, training, wanted):
 
     for name, pattern in (("gpt2", R50K), ("cl100k", CL100K), ("llama3", LLAMA3), ("o200k", O200K), (OTHER, OTHER), (KIMI, KIMI), (CLASSES, CLASSES)) if tiktoken else ():
         label = "tiktoken-" + {OTHER: "other", KIMI: "kimi", CLASSES: "classes"}.get(name, name)
-        if not is_wanted(label): continue
+        if not is_selected(label): continue
         ranks = trained_ranks(pattern, training)
         file = path(label + ".tiktoken")
         with open(file, "wb") as out:
@@ -152,7 +152,7 @@ def kinds(folder, gpt2, training, wanted):
 
     for name, splits in (("hf-llama3", [LLAMA3]), ("hf-qwen2", [QWEN2]), ("hf-o200k", [O200K]), ("hf-tekken", [TEKKEN]), ("hf-deepseek", DEEPSEEK), ("hf-other", [OTHER]),
                          ("hf-kimi", [KIMI]), ("hf-classes", [CLASSES]), ("hf-r50k", [R50K]), ("hf-cl100k", [CL100K])):
-        if not is_wanted(name): continue
+        if not is_selected(name): continue
         tokenizer = byte_level_bpe(pre_tokenizers.Sequence([isolated(split) for split in splits]), training, SIZE, ignore_merges=name == "hf-llama3")
         if name == "hf-qwen2": tokenizer.normalizer = normalizers.NFC()
         tokenizer.decoder = decoders.ByteLevel()
@@ -160,17 +160,17 @@ def kinds(folder, gpt2, training, wanted):
         if name == "hf-llama3":
             tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", tokenizer.token_to_id("<s>")), ("</s>", tokenizer.token_to_id("</s>"))])
         yield save(name, tokenizer)
-    if is_wanted("hf-words"):
+    if is_selected("hf-words"):
         tokenizer = byte_level_bpe(pre_tokenizers.Whitespace(), training, SIZE)
         yield save("hf-words", tokenizer)
-    if is_wanted("hf-added"):
+    if is_selected("hf-added"):
         tokenizer = byte_level_bpe(isolated(GPT2), training, SIZE)
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip()])
         tokenizer.add_tokens(added)
         yield save("hf-added", tokenizer)
     for name, fallback, fuse in (("hf-llama2", True, True), ("hf-unknown", False, True), ("hf-unfused", False, False)):
-        if not is_wanted(name): continue
+        if not is_selected(name): continue
         tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=fallback, fuse_unk=fuse))
         spm_like(tokenizer)
         tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
@@ -181,14 +181,14 @@ def kinds(folder, gpt2, training, wanted):
         model["added_tokens"] = [token for token in model["added_tokens"] if token["id"] < 3]
         yield save(name, Tokenizer.from_str(json.dumps(model)))
     for name, scheme, pre in (("hf-metaspace", "always", []), ("hf-metaspace-first", "first", [pre_tokenizers.Digits(True), pre_tokenizers.Punctuation("contiguous")])):
-        if not is_wanted(name): continue
+        if not is_selected(name): continue
         tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(prepend_scheme=scheme), *pre])
         tokenizer.train_from_iterator(training, trainers.BpeTrainer(vocab_size=SIZE, limit_alphabet=300, special_tokens=["<unk>"], show_progress=False))
         tokenizer.add_special_tokens(special)
         yield save(name, tokenizer)
     for name, fallback in (("hf-unigram", False), ("hf-unigram-bytes", True)):
-        if not is_wanted(name): continue
+        if not is_selected(name): continue
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])

@@ -26,11 +26,11 @@ LAYOUTS = {'alone': '', 'TP2': TENSOR, 'PP2': PIPELINE, 'DP2': '--data-parallel-
 EXPERTS = {'EP2': '--expert-model-parallel-size 2 --data-parallel-size 2 --use-distributed-optimizer'}
 MORE = {'TP2 SP': TENSOR + ' --sequence-parallel', 'CP2': '--context-parallel-size 2',
         'PP2 VPP2': PIPELINE + ' --num-layers-per-virtual-pipeline-stage 1', 'TP2 PP2': f'{TENSOR} {PIPELINE}'}
-# Mixtures want sequence parallelism beside tensor parallelism.
+# Mixtures need sequence parallelism with tensor parallelism.
 MIXED = {name: words if TENSOR not in words else words + ('' if 'sequence' in words else ' --sequence-parallel') for name, words in (LAYOUTS | EXPERTS).items()}
 MIXED_MORE = {name: words for name, words in MORE.items() if name != 'TP2 SP'} | {'TP2 PP2': f'{TENSOR} --sequence-parallel {PIPELINE}'}
 MIXTURE = '--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2'
-# Name: (layouts, what a checkpoint does not tell, last iteration, bar)
+# Name: (layouts, what a checkpoint does not hold, last iteration, bar)
 RUNS = {
     'llama_fp32_blend': (LAYOUTS | MORE, '--seed 1234 --data-path 30 {data}/corpus_a_text_document 70 {data}/corpus_b_text_document', 25, 1e-5),
     'f32_gpt2': (LAYOUTS, '', 25, 1e-5),

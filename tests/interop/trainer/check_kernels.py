@@ -49,7 +49,7 @@ def leaf(tensor):
 
 
 def check(label, operation, dtype, arrays, forward, names, fp32, **options):
-    """`forward` of double-precision leaves gives y; `names`: inputs whose gradients are looked at, `fp32` those kept in fp32."""
+    """`forward` of double-precision leaves gives y; `names`: inputs whose gradients are compared, `fp32` those kept in fp32."""
     arrays = {name: array.to(dtype) for name, array in arrays.items()}
     leaves = {name: leaf(array) for name, array in arrays.items()}
     y = forward(**{name: value for name, value in leaves.items() if name != 'dy'})

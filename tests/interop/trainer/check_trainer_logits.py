@@ -15,7 +15,7 @@ program, peers = sys.argv[1:]
 worst = 0
 for name in sorted(n[:-4] for n in os.listdir(peers) if n.endswith('.npz')):
     file = np.load(os.path.join(peers, name + '.npz'))
-    tokens, wanted = file['tokens'].astype(np.int32), file['logits']
+    tokens, expected = file['tokens'].astype(np.int32), file['logits']
     with tempfile.TemporaryDirectory() as work:
         tokens.tofile(os.path.join(work, 'tokens'))
         words = ['--load', os.path.join(peers, name), '--use-checkpoint-args', '--finetune', '--mock-data', '--tokenizer-type', 'NullTokenizer',
@@ -31,7 +31,7 @@ for name in sorted(n[:-4] for n in os.listdir(peers) if n.endswith('.npz')):
             worst = np.inf
             continue
         found = np.fromfile(os.path.join(work, 'logits'), np.float32).reshape(tokens.shape[1], tokens.shape[0], -1).swapaxes(0, 1)
-    distance = np.abs(found - wanted)[..., :250].max() / np.abs(wanted).mean()
+    distance = np.abs(found - expected)[..., :250].max() / np.abs(expected).mean()
     bar = 3e-3 if 'apertus' in name else 8e-6
     worst = max(worst, distance / bar)
     print(f'{name:28} {distance:.1e} {"ok" if distance <= bar else "FAILED"}', flush=True)

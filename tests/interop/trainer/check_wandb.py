@@ -15,7 +15,7 @@ import tempfile
 
 
 def records(path):
-    """The payloads of a run's file: LevelDB's log format behind a header of 7 bytes. Each block of 32 KiB has parts of records."""
+    """The payloads of a run's file: LevelDB's log format after a header of 7 bytes. Each block of 32 KiB has parts of records."""
     data = open(path, 'rb').read()
     assert data[:4] == b':W&B', data[:8]
     at, record = 7, b''
@@ -55,21 +55,21 @@ try:
     import wandb  # noqa: F401
 except ImportError:
     with tempfile.TemporaryDirectory() as folder:
-        told = run(ferry, 'runs', 'export', logs[0], '--to', 'wandb', '-o', f'{folder}/out')
-        assert told.returncode == 5 and 'no package wandb' in told.stderr, (told.returncode, told.stderr)
+        result = run(ferry, 'runs', 'export', logs[0], '--to', 'wandb', '-o', f'{folder}/out')
+        assert result.returncode == 5 and 'no package wandb' in result.stderr, (result.returncode, result.stderr)
     print('wandb: the package is not here, and the program says so')
     sys.exit(0)
 for log in logs:
     with tempfile.TemporaryDirectory() as folder:
         table = run(ferry, 'runs', 'export', log, '-o', '-')
         assert table.returncode == 0, table.stderr
-        wanted = {}
+        expected = {}
         for row in csv.DictReader(io.StringIO(table.stdout)):
             iteration = int(row.pop('iteration'))
-            wanted[iteration] = {name: float(value) for name, value in row.items() if value}
+            expected[iteration] = {name: float(value) for name, value in row.items() if value}
         written = run(ferry, 'runs', 'export', log, '--to', 'wandb', '-o', f'{folder}/out', '--name', 'a name')
         assert written.returncode == 0, written.stderr
         assert '.partial' not in written.stderr + written.stdout, written.stderr
         found = history(f'{folder}/out')
-        assert found == wanted, (log, found, wanted)
+        assert found == expected, (log, found, expected)
         print(f'{os.path.basename(log)}: {len(found)} steps, equal')

@@ -27,17 +27,17 @@ std::string elements(const Catalog& catalog, const std::string& name) {
 // The masters as the model, the rest under its own name; rows of padding may differ.
 void expect_masters_and_moments(const Checkpoint& checkpoint, const SmallRun& run) {
   for (const Entry& expected : run.source().entries) {
-    std::string wanted = elements(run.source(), expected.name);
+    std::string original = elements(run.source(), expected.name);
     const bool is_model = expected.role == Role::model;
     const Entry* master =
         run.source().find("optimizer.state.param." + (is_model ? expected.name : ""));
-    if (is_model && master) wanted = elements(run.source(), master->name);
+    if (is_model && master) original = elements(run.source(), master->name);
     if (expected.name.starts_with("optimizer.state.param.")) continue;
     std::string found = elements(checkpoint.catalog, expected.name);
-    const size_t size = std::max(found.size(), wanted.size());
+    const size_t size = std::max(found.size(), original.size());
     found.resize(size);
-    wanted.resize(size);
-    ASSERT_TRUE(found == wanted) << expected.name;
+    original.resize(size);
+    ASSERT_TRUE(found == original) << expected.name;
   }
 }
 
@@ -149,13 +149,13 @@ TEST(FsdpWriter, HasTheKeysThatTheSourceGivesThem) {
     RunState state = state_of(source);
     const Memory memory = std::make_shared<MemoryFileSystem>();
     test::write(plan_fsdp_dtensor(std::move(state), {}), memory, "written");
-    const Catalog wanted = open_checkpoint(posix_file_system(), folder, raw).catalog;
+    const Catalog original = open_checkpoint(posix_file_system(), folder, raw).catalog;
     const Catalog found = open_checkpoint(memory, "written", raw).catalog;
-    EXPECT_EQ(tensor_keys(found), tensor_keys(wanted)) << name;
-    std::set<std::string> objects, wanted_objects;
+    EXPECT_EQ(tensor_keys(found), tensor_keys(original)) << name;
+    std::set<std::string> objects, original_objects;
     for (const Object& object : found.objects) objects.insert(object.name);
-    for (const Object& object : wanted.objects) wanted_objects.insert(object.name);
-    for (const std::string& object : wanted_objects) {
+    for (const Object& object : original.objects) original_objects.insert(object.name);
+    for (const std::string& object : original_objects) {
       EXPECT_TRUE(objects.contains(object)) << object;
     }
     test::expect_same_tensors(open_checkpoint(memory, "written").catalog, source.catalog);

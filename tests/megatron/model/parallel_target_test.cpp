@@ -297,7 +297,7 @@ TEST(ParallelTarget, SaysWhatDoesNotFitTheExperts) {
   EXPECT_THAT(refusal(llama(), target), HasSubstr("the model has no experts"));
 }
 
-TEST(ParallelTarget, DenseLayersBesideExpertsAreSplitToo) {
+TEST(ParallelTarget, DenseLayersOfMixturesAreSplitToo) {
   Numbers numbers = mixtral();
   numbers["ffn_hidden_size"] = 50;
   ParallelTarget target;

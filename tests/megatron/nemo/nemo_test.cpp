@@ -138,7 +138,7 @@ class NemoFolder : public testing::Test {
   std::shared_ptr<MemoryFileSystem> memory_ = std::make_shared<MemoryFileSystem>();
 };
 
-TEST_F(NemoFolder, UnfinishedMarkerStandsBeside) {
+TEST_F(NemoFolder, UnfinishedMarkerIsNextToIt) {
   EXPECT_EQ(open().format, Format::nemo);
   memory_->put("run/ckpt-unfinished", "");
   try {

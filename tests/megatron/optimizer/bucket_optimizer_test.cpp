@@ -321,7 +321,7 @@ TEST(BucketOptimizer, DecodesACustomPipelineLayout) {
 }
 
 // Without a gate both projections of an expert have one size.
-TEST(BucketOptimizer, ArgumentsTellGroupedExpertsOfOneSizeFromOthers) {
+TEST(BucketOptimizer, ArgumentsIdentifyGroupedExpertsOfOneSize) {
   Model model = deepseek();
   for (ModelTensor& tensor : model.tensors) {
     if (tensor.name.find("experts.experts.linear_fc1") != std::string::npos) {

@@ -85,7 +85,7 @@ std::vector<Cut> cuts_of(const PlacedTensor& tensor) {
   return cuts;
 }
 
-// The tensors alone, in one file each, for a look at what they hold.
+// Writes the tensors alone, each to its own file, to check their contents.
 Catalog write_tensors(const Catalog& source, const std::vector<PlacedTensor>& tensors) {
   PlannedOutput output;
   output.plan.source = SharedCatalog::borrow(source);
@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(Megatron, PeersBuckets,
                                          "qwen3moe_te_ep2pp2_dpr"),
                          [](const auto& param) { return param.param; });
 
-// All that a plan with these buckets beside the model's own tensors uses of the source.
+// All that a plan with these buckets and the model's own tensors uses of the source.
 void expect_all_used(const Catalog& source, const PlacedBuckets& placed) {
   std::vector<int64_t> used(source.entries.size());
   for (const PlacedTensor& tensor : placed.tensors) {

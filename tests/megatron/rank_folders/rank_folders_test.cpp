@@ -78,7 +78,7 @@ TEST(Legacy, LeavesTheOptimizerOutWhenARankLacksIt) {
   for (const Entry& entry : checkpoint.catalog->entries) EXPECT_EQ(entry.role, Role::model);
 }
 
-// Of all ranks: then nothing in the files says that there was any but the arguments.
+// Removed for all ranks: then only the arguments say that there was one.
 TEST(Legacy, AnOptimizerThatWasSavedAndIsGoneIsDamage) {
   for (const size_t lost : {1u, 4u}) {
     const auto files = copy_of_fixture();
@@ -142,7 +142,7 @@ TEST(Legacy, RanksAreCountedAsMegatronDoes) {
               ElementsAre(HasSubstr("says iteration 5, mp_rank_00_000/model_optim_rng.pt says 6")));
 }
 
-TEST(Legacy, TellsOfFoldersThatAreNotTheRuns) {
+TEST(Legacy, ReportsFoldersThatAreNotTheRuns) {
   const auto files = copy_of_fixture();
   files->put("ckpt/mp_rank_02_000/model_optim_rng.pt", "x");
   const Checkpoint checkpoint = open_legacy(files, "ckpt");

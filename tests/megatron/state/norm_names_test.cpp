@@ -19,7 +19,7 @@ struct Spelling {
   std::string layer, with_transformer_engine, local;
 };
 
-// A layer of each kind; what tells the kind stands in `others`.
+// A layer of each kind; `others` identifies the kind.
 const std::vector<std::string_view> kOthers = {
     "decoder.layers.0.self_attention.linear_qkv.weight",
     "decoder.layers.1.self_attention.linear_qkv.weight",
@@ -42,7 +42,7 @@ const std::vector<Spelling> kSpellings = {
     {"mtp.layers.0.transformer_layer.", "self_attention.linear_kv_up_proj.layer_norm_weight",
      "self_attention.kv_layernorm.weight"},
     {"mtp.layers.0.transformer_layer.", "pre_mlp_layernorm.weight", "pre_mlp_layernorm.weight"},
-    // Norms of queries and keys beside plain attention are no part of a linear layer.
+    // Norms of queries and keys in plain attention are not part of a linear layer.
     {"decoder.layers.0.", "self_attention.q_layernorm.weight", "self_attention.q_layernorm.weight"},
     {"decoder.layers.3.", "input_layernorm.weight", "input_layernorm.weight"}};
 

@@ -71,9 +71,9 @@ TEST_P(Reshard, KeepsEveryTensor) {
   test::expect_truth(target, GetParam().name);
   EXPECT_EQ(target.optimizer, OptimizerLayout::fully_reshardable);
   EXPECT_EQ(target.iteration, 5);
-  const ParallelTarget& wanted = GetParam().target;
-  EXPECT_EQ(target.layout.tensor, *wanted.tensor);
-  EXPECT_EQ(target.layout.pipeline, *wanted.pipeline);
+  const ParallelTarget& requested = GetParam().target;
+  EXPECT_EQ(target.layout.tensor, *requested.tensor);
+  EXPECT_EQ(target.layout.pipeline, *requested.pipeline);
   // And back to where it was, in flat buckets, and from these.
   TorchDistOptions flat;
   flat.optimizer = ShardedOptimizer::dp_reshardable;

@@ -58,7 +58,7 @@ TEST_F(DatasetPrograms, ThatKeepToTheContractHaveNoProblem) {
               HasSubstr("all items that were read are the same"));
 }
 
-TEST_F(DatasetPrograms, ThatBreakItAreTold) {
+TEST_F(DatasetPrograms, ThatBreakItAreReported) {
   const json again = problem(R"(echo "{\"item\": $((index == 99 ? reads : 0))}")");
   EXPECT_EQ(again.at("kind"), "read_again");
   EXPECT_EQ(again.at("index"), 99);
@@ -114,7 +114,7 @@ TEST_F(DatasetPrograms, ThatAreNoneAreRefused) {
 }
 
 // What a program started itself ends with it, too.
-TEST_F(DatasetPrograms, LeaveNothingBehind) {
+TEST_F(DatasetPrograms, LeaveNothingRunning) {
   const std::string begun = path("begun");
   write(path("d.sh"), "sleep 300 & echo $! >" + begun + "; wait\n");
   refused("data check --dataset 'sh " + path("d.sh") + "' --processes 1 --timeout 0.3", 7);

@@ -71,7 +71,7 @@ TEST(LineReader, EveryLineIsGivenOnce) {
     std::string found;
     for (int k = 0; k < parts; ++k) found += joined(texts.read({k, parts}, options));
     EXPECT_EQ(found, all);
-    // What was read before a position and behind it is everything.
+    // What was read before a position and after it is everything.
     const std::vector<TextPiece> pieces = texts.read({}, options);
     std::string before;
     for (const TextPiece& piece : pieces) {

@@ -106,14 +106,14 @@ TEST_F(Mixtures, RefusesWhatDoesNotFit) {
   EXPECT_THAT(ferry("data mix --folders " + path("a") + " --weights=-1" + to).err,
               HasSubstr("no positive number"));
   EXPECT_THAT(ferry("data mix --folders " + path("none") + " --weights 1" + to).err,
-              HasSubstr("is no folder"));
+              HasSubstr("is not a folder"));
   EXPECT_THAT(
       ferry("data mix --folders " + path("a") + " --weights 1 --overwrite --output " + path("b"))
           .err,
       HasSubstr("is no mixture"));
   fs::remove(path("a/sub/a3.idx"));
   EXPECT_THAT(ferry("data mix --folders " + path("a") + " --weights 1" + to).err,
-              HasSubstr("sub/a3.bin has no a3.idx beside it"));
+              HasSubstr("sub/a3.bin has no a3.idx;"));
   fs::create_directory(path("empty"));
   EXPECT_THAT(ferry("data mix --folders " + path("empty") + " --weights 1" + to).err,
               HasSubstr("no .bin file"));

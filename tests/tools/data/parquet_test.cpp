@@ -87,7 +87,7 @@ TEST(Parquet, SaysWhatItCannotRead) {
   EXPECT_THAT(parquet_refusal("delta", {"text"}), HasSubstr("has the encoding 7"));
 }
 
-// Of a file with some bytes changed, cut off or added: the rows, other rows or an error.
+// A file with some bytes changed, cut off or added gives the rows, other rows or an error.
 TEST(Parquet, AnyDamageIsAnErrorOrLines) {
   const std::vector<std::string> names{"arrow_none", "arrow_snappy", "arrow_gzip", "arrow_zstd",
                                        "arrow_v2",   "duckdb",       "polars"};
@@ -134,7 +134,7 @@ TEST(Snappy, CopiesWhatCameBefore) {
   EXPECT_EQ(snappy_text("\x0A\4ab\x1E\2\0", 10), "damaged");
   EXPECT_EQ(snappy_text(std::string_view("\x0A\4ab\x1E\2\0", 7), 10), "ababababab");  // overlapping
   EXPECT_EQ(snappy_text(std::string_view("\6\4ab\1\2", 6), 6), "ababab");
-  EXPECT_EQ(snappy_text("\6\4ab\1\3", 6), "damaged");  // behind what there is
+  EXPECT_EQ(snappy_text("\6\4ab\1\3", 6), "damaged");  // past what there is
   EXPECT_EQ(snappy_text("\5\x10hell", 5), "damaged");
   EXPECT_EQ(snappy_text("\6\x10hello", 6), "damaged");
   EXPECT_EQ(snappy_text("\4\x10hello", 4), "damaged");

@@ -241,7 +241,7 @@ TEST_F(Tokenize, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refused(path("none"), 3), HasSubstr("does not exist"));
   EXPECT_THAT(refused("'" + path("*.none") + "'", 3), HasSubstr("no file fits"));
   EXPECT_THAT(refused(path(""), 2), HasSubstr("is a folder"));
-  EXPECT_THAT(refused("-", 2, "--resume"), HasSubstr("standard input is no regular file"));
+  EXPECT_THAT(refused("-", 2, "--resume"), HasSubstr("standard input is not a regular file"));
   EXPECT_THAT(refused(in("", "a.txt"), 2, "--json-keys a b"), HasSubstr("several keys"));
   EXPECT_THAT(refused(input, 2, "--json-keys a/b"), HasSubstr("file's name"));
   EXPECT_EQ(ferry(bytes(input, "--tokenizer-type none")).code, 2);
@@ -282,7 +282,7 @@ TEST_F(Tokenize, FilesOfOtherKindsAreNamed) {
               HasSubstr("for a model on a hub"));
 }
 
-TEST_F(Tokenize, TheTypeIsToldAndMayBeChosen) {
+TEST_F(Tokenize, TheTypeIsShownAndMayBeChosen) {
   EXPECT_EQ(tokenized(in("{\"text\":\"ab\"}\n")).at("dtype"), "uint16");
   EXPECT_EQ(tokenized(path("in.jsonl"), "--dtype int32 --overwrite").at("dtype"), "int32");
   EXPECT_EQ(fs::file_size(path("o_text_document.bin")), 8u);
@@ -387,7 +387,7 @@ TEST_F(Tokenize, WaitsForOneWhoWritesToAFifo) {
 }
 
 // What it prints last can be pasted as it is.
-TEST_F(Tokenize, TellsTrainingItsTokenizer) {
+TEST_F(Tokenize, PrintsTheTokenizerForTraining) {
   const std::string tokenizers = std::string(FERRY_FIXTURES) + "/tokenizers/";
   in(many_lines(300));
   fs::create_directories(path("model"));

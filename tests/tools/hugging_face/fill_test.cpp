@@ -111,7 +111,7 @@ TEST_F(Fill, CastsAndQuantisesTheWhole) {
   EXPECT_EQ(out.at("model.layers.0.mlp.up_proj.weight").dtype, DType::f8_e4m3);
 }
 
-// The run's bytes must not be read with the original's scales, nor its scales be left behind.
+// The run's bytes must not be read with the original's scales, nor its scales remain.
 TEST_F(Fill, MakesValuesOfAnOriginalInBlocksOfFp8) {
   NewTensors tensors = original("model.");
   const float two = 2;

@@ -64,7 +64,7 @@ TEST_F(Others, AnAdapterIsNoModel) {
   }
 }
 
-TEST_F(Others, AModelOfNoFamilyIsToldWithItsShape) {
+TEST_F(Others, AModelOfNoFamilyIsReportedWithItsShape) {
   fs::copy(fixture("fp8_blocks/model"), path("model"));
   json config = {{"model_type", "gemma9"},
                  {"architectures", {"Gemma9ForCausalLM"}},

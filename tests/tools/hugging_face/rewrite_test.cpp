@@ -154,7 +154,7 @@ TEST_F(Rewrite, WritesPicklesAsSafetensors) {
   expect_same_tensors(path("out"), bin);
 }
 
-TEST_F(Rewrite, CarriesWhatStandsBesideTheWeights) {
+TEST_F(Rewrite, CopiesOtherFilesNextToTheWeights) {
   const std::string model = copied(kModel);
   fs::create_directories(model + "/onnx");
   fs::create_directories(model + "/assets");
@@ -185,7 +185,7 @@ TEST_F(Rewrite, RefusesWhatItCannotDo) {
     EXPECT_FALSE(fs::exists(path("out")));
   };
   refused(kFp8, "--quantize fp8", "are quantised (fp8, blocks of [128, 128]) already");
-  refused(kModel, "--vocab-size 5", "--vocab-size means nothing with --to hf");
+  refused(kModel, "--vocab-size 5", "--vocab-size cannot be used with --to hf");
   refused(kModel, "--family llama", "max_position_embeddings is missing");
   refused(kModel, "--dtype float8_e4m3fn", "--quantize fp8 makes them");
   refused(kModel + " --quantize int4", "", "int4");

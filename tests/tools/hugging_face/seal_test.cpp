@@ -72,7 +72,7 @@ TEST_F(Seal, ADryRunWritesNothing) {
   EXPECT_EQ(fs::last_write_time(copy), long_ago);
 }
 
-TEST_F(Seal, TellsWhatWasEdited) {
+TEST_F(Seal, ReportsWhatWasEdited) {
   const std::string copy = copied("hugging_face/safetensors_shards");
   sealed(copy);
   write(copy + "/config.json", read(copy + "/config.json") + " ");

@@ -17,7 +17,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 struct FurtherFacts : Program {
-  // A safetensors file of zeros, and config.json beside it.
+  // A safetensors file of zeros, and config.json next to it.
   void make(const std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>>& tensors,
             const json& quantisation) const {
     json header;
@@ -60,7 +60,7 @@ TEST_F(FurtherFacts, OfGptqHaveTheParametersThatWerePacked) {
   }
 }
 
-// A scale for each row: config.json alone tells how many bits a value has.
+// A scale for each row: only config.json has the bits of a value.
 TEST_F(FurtherFacts, OfCompressedTensorsHaveTheBitsOfTheirConfiguration) {
   for (const int64_t bits : {4, 8}) {
     const json weights = {{"num_bits", bits}, {"type", "int"}, {"strategy", "channel"}};
@@ -77,8 +77,8 @@ TEST_F(FurtherFacts, OfCompressedTensorsHaveTheBitsOfTheirConfiguration) {
   }
 }
 
-// Megatron-LM's names of prediction layers stand beside those of the model.
-TEST_F(FurtherFacts, LayersThatPredictAreTold) {
+// Megatron-LM's names of MTP layers, with those of the model.
+TEST_F(FurtherFacts, LayersThatPredictAreShown) {
   make({{"decoder.final_layernorm.weight", "BF16", {32}},
         {"mtp.layers.0.eh_proj.weight", "BF16", {32, 64}},
         {"mtp.layers.0.enorm.weight", "BF16", {32}}},
@@ -91,7 +91,7 @@ TEST_F(FurtherFacts, LayersThatPredictAreTold) {
   EXPECT_EQ(report["mtp"]["modules"], json::array({"eh_proj", "enorm"}));
 }
 
-TEST_F(FurtherFacts, RunsTellTheirIterationsAndFerryItsOwn) {
+TEST_F(FurtherFacts, RunsShowTheirIterationsAndFerryItsOwn) {
   const fs::path source = fs::path(FERRY_FIXTURES) / "megatron/hot_qwen2/iter_0000005";
   for (const char* name : {"run/iter_0000005", "run/iter_0000010"}) {
     fs::create_directories(folder / "run");

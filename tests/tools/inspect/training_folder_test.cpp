@@ -1,4 +1,4 @@
-// What `ferry inspect` tells of a training run around a model. fixtures/foreign/training: written
+// What `ferry inspect` shows of a training run around a model. fixtures/foreign/training: written
 // by transformers' Trainer, Accelerate and Lightning (tests/interop/fixtures/make_trainer.py).
 #include <gmock/gmock.h>
 
@@ -37,13 +37,13 @@ struct TrainingFolder : Program {
   }
 };
 
-std::vector<std::string> names_beside(const json& report) {
+std::vector<std::string> names_of_parts(const json& report) {
   std::vector<std::string> names;
   for (const json& part : report["training"]["beside"]) names.push_back(part["name"]);
   return names;
 }
 
-TEST_F(TrainingFolder, TrainersCheckpointTellsStepAndEpoch) {
+TEST_F(TrainingFolder, TrainersCheckpointHasStepAndEpoch) {
   const json report = inspect(fixture("foreign/training/trainer/checkpoint-4"));
   EXPECT_EQ(report["format"], "hf");
   EXPECT_EQ(report["parameters"], kParameters);
@@ -51,7 +51,7 @@ TEST_F(TrainingFolder, TrainersCheckpointTellsStepAndEpoch) {
   EXPECT_EQ(report["training"]["step"], 4);
   EXPECT_EQ(report["training"]["last_step"], 6);
   EXPECT_EQ(report["training"]["epoch"], 1.0);
-  EXPECT_THAT(names_beside(report),
+  EXPECT_THAT(names_of_parts(report),
               ElementsAre("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth",
                           "training_args.bin"));
   const Outcome text = ferry("inspect " + fixture("foreign/training/trainer/checkpoint-4"));
@@ -75,12 +75,12 @@ TEST_F(TrainingFolder, RanksAreCounted) {
   write(saved + "/rng_state_1.pth", "");
   write(saved + "/rng_state_x.pth", "");
   fs::create_directory(saved + "/global_step4");
-  const json beside = inspect(saved)["training"]["beside"];
-  EXPECT_THAT(beside, testing::Contains(json{
-                          {"kind", "random numbers"}, {"name", "rng_state_*.pth"}, {"count", 2}}));
-  EXPECT_THAT(beside, testing::Contains(json{{"kind", "model and optimizer by DeepSpeed"},
-                                             {"name", "global_step4"},
-                                             {"count", 1}}));
+  const json parts = inspect(saved)["training"]["beside"];
+  EXPECT_THAT(parts, testing::Contains(json{
+                         {"kind", "random numbers"}, {"name", "rng_state_*.pth"}, {"count", 2}}));
+  EXPECT_THAT(parts, testing::Contains(json{{"kind", "model and optimizer by DeepSpeed"},
+                                            {"name", "global_step4"},
+                                            {"count", 1}}));
 }
 
 TEST_F(TrainingFolder, ADamagedStateIsANote) {
@@ -109,15 +109,15 @@ TEST_F(TrainingFolder, AcceleratesFolderIsAModelWithoutConfig) {
   const json report = inspect(fixture("foreign/training/accelerate"));
   EXPECT_EQ(report["parameters"], kParameters);
   EXPECT_EQ(report["training"]["step"], nullptr);
-  EXPECT_THAT(names_beside(report), ElementsAre("optimizer.bin", "random_states_0.pkl"));
+  EXPECT_THAT(names_of_parts(report), ElementsAre("optimizer.bin", "random_states_0.pkl"));
 }
 
-TEST_F(TrainingFolder, FsdpsModelLiesInAFolderOfItsOwn) {
+TEST_F(TrainingFolder, FsdpsModelIsInAFolderOfItsOwn) {
   const json report = inspect(fixture("foreign/training/accelerate_fsdp"));
   EXPECT_EQ(report["format"], "dcp");
   EXPECT_EQ(report["path"], fixture("foreign/training/accelerate_fsdp/pytorch_model_fsdp_0"));
   EXPECT_EQ(report["parameters"], kParameters);
-  EXPECT_THAT(names_beside(report), ElementsAre("optimizer_0", "pytorch_model_fsdp_0"));
+  EXPECT_THAT(names_of_parts(report), ElementsAre("optimizer_0", "pytorch_model_fsdp_0"));
   const std::string several = copy("accelerate_fsdp");
   fs::copy(several + "/pytorch_model_fsdp_0", several + "/pytorch_model_fsdp_1");
   const Outcome refused = ferry("inspect " + several);
@@ -126,7 +126,7 @@ TEST_F(TrainingFolder, FsdpsModelLiesInAFolderOfItsOwn) {
               HasSubstr("pytorch_model_fsdp_0, pytorch_model_fsdp_1; give the path of one"));
 }
 
-TEST_F(TrainingFolder, LightningsFileTellsItsStep) {
+TEST_F(TrainingFolder, LightningsFileHasItsStep) {
   const json report = inspect(fixture("foreign/training/lightning.ckpt"));
   EXPECT_EQ(report["format"], "pt");
   EXPECT_EQ(report["parameters"], kParameters);

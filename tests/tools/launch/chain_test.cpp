@@ -1,5 +1,5 @@
 // How a chain of jobs goes on and ends, on this machine, with a program that stands in for the
-// trainer: it saves the iteration that it is told to, and ends with the code that it is told to.
+// trainer: it saves a given iteration and ends with a given code.
 #include "tests/tools/launch/launch_files.h"
 
 namespace {
@@ -35,7 +35,7 @@ TEST_F(LaunchChain, GoesOnAsLongAsThereAreNewCheckpoints) {
       "trainer",
       "printf 'run\\n' >>\"$WORK/runs\"; mkdir -p \"$SAVES\"\n"
       "printf %s $((10 * $(wc -l <\"$WORK/runs\"))) >\"$SAVES/latest_checkpointed_iteration.txt\"\n"
-      "[ $(wc -l <\"$WORK/runs\") -ge 4 ]");  // three that crash behind a save
+      "[ $(wc -l <\"$WORK/runs\") -ge 4 ]");  // three that crash after a save
   const Outcome outcome = run("");
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_EQ(runs(), 4U);
@@ -89,7 +89,7 @@ TEST_F(LaunchChain, TwoAtOnceDoNotTrain) {
   EXPECT_THAT(outcome.out, HasSubstr("of this experiment is running"));
 }
 
-// Whose job was killed left its name behind.
+// A job that was killed leaves its name in the chain.
 TEST_F(LaunchChain, AJobThatWasKilledDoesNotBarTheNext) {
   const Outcome outcome =
       run("TRAINS_TO=40", "mkdir -p run/chain; printf '999999999 0\\n' >run/chain/running");

@@ -31,7 +31,7 @@ TEST_F(LaunchConfigurations, LaterOnesReplaceKeyByKey) {
   EXPECT_THAT(outcome.out, HasSubstr("--num-layers\n2\n"));  // the preset's
 }
 
-TEST_F(LaunchConfigurations, AddsWhatChainsNeedUnlessTold) {
+TEST_F(LaunchConfigurations, AddsWhatChainsNeedUnlessGiven) {
   const Outcome all = launch("");
   for (const char* name : {"--save\n", "--load\n", "--exit-signal-handler\n",
                            "--exit-signal\nSIGUSR2\n", "--trigger-path\n", "--tensorboard-dir\n"}) {
@@ -66,9 +66,10 @@ TEST_F(LaunchConfigurations, KeysThatAreThereTwiceAreRefused) {
 }
 
 TEST_F(LaunchConfigurations, ValuesOfAnotherKindAreRefused) {
-  EXPECT_THAT(refusal("ranks:\n  nodes: many\n"), HasSubstr("ranks.nodes: a whole number from 1"));
+  EXPECT_THAT(refusal("ranks:\n  nodes: many\n"),
+              HasSubstr("ranks.nodes: must be a whole number from 1"));
   EXPECT_THAT(refusal("ranks:\n  nodes: 0\n"), HasSubstr("from 1 to 65536"));
-  EXPECT_THAT(refusal("chain:\n  requeue: 3\n"), HasSubstr("chain.requeue: true or false"));
+  EXPECT_THAT(refusal("chain:\n  requeue: 3\n"), HasSubstr("chain.requeue: must be true or false"));
   EXPECT_THAT(refusal("chain:\n  exit_signal: SIGKILL\n"), HasSubstr("'SIGKILL' is none of"));
   EXPECT_THAT(refusal("ranks: 3\n"), HasSubstr("ranks is a section of keys"));
   EXPECT_THAT(refusal("environment: [A]\n"), HasSubstr("names with values"));
@@ -124,12 +125,12 @@ TEST_F(LaunchConfigurations, WhatIsNoYamlIsCorrupt) {
   EXPECT_EQ(ferry("launch slurm").code, 2);
 }
 
-// --set takes every word behind it.
-TEST_F(LaunchConfigurations, AFileBehindSettingsIsTold) {
+// --set takes every word after it.
+TEST_F(LaunchConfigurations, AFileAfterSettingsIsReported) {
   EXPECT_THAT(ferry("launch slurm --set name=a run.yaml").err,
               HasSubstr("which configuration? Give a FILE before --set, or --preset NAME"));
   EXPECT_THAT(ferry("launch slurm --preset one-machine --set name=a run.yaml").err,
-              HasSubstr("--set run.yaml: KEY=VALUE is wanted; a configuration FILE stands before"));
+              HasSubstr("--set run.yaml: expected KEY=VALUE; a configuration FILE goes before"));
   EXPECT_EQ(ferry("launch").code, 2);
 }
 

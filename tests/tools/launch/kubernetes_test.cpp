@@ -118,7 +118,7 @@ TEST_F(Manifests, WhatKubernetesDoesNotTakeIsRefused) {
   }
   EXPECT_THAT(refusal("container.image=x kubernetes.volume_claim=c"), HasSubstr("volume_path"));
   EXPECT_THAT(refusal("container.image=x kubernetes.volume_claim=c kubernetes.volume_path=/fsx"),
-              HasSubstr("does not lie in kubernetes.volume_path"));
+              HasSubstr("is not in kubernetes.volume_path"));
   EXPECT_THAT(refusal("container.image=x kubernetes.kind=pod"), HasSubstr("is none of"));
 }
 

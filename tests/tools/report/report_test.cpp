@@ -244,11 +244,11 @@ TEST_F(ReportProgram, ReplacesNothingButPages) {
   const std::string report = "report " + path("hf") + " --overwrite -o ";
   const test::Outcome over = ferry(report + path("hf/model.safetensors"));
   EXPECT_EQ(over.code, 2);
-  EXPECT_THAT(over.err, HasSubstr("is no page of ferry's"));
+  EXPECT_THAT(over.err, HasSubstr("is not a page that ferry wrote"));
   EXPECT_EQ(read(path("hf/model.safetensors")), model);
   const test::Outcome inside = ferry(report + path("hf/new.html"));
   EXPECT_EQ(inside.code, 2);
-  EXPECT_THAT(inside.err, HasSubstr("would lie in the checkpoint"));
+  EXPECT_THAT(inside.err, HasSubstr("would be inside the checkpoint"));
   const test::Outcome unnamed = ferry(report + "''");
   EXPECT_EQ(unnamed.code, 2);
   EXPECT_THAT(unnamed.err, HasSubstr("-o needs the name of a file"));

@@ -96,7 +96,7 @@ TEST(LogLines, OfFerry) {
   EXPECT_THAT(figures_of(middle.substr(0, middle.find('\n'))),
               ElementsAre(Pair("lm loss validation", 2.25)));
   EXPECT_EQ(read_log_line(middle).iteration, 40);
-  // Of a file that was emptied while a run wrote it.
+  // From a file that was emptied while a run wrote it.
   EXPECT_EQ(
       read_log_line(std::string(100, '\0') + "{\"iteration\": 7, \"lm loss\": 2.5}").iteration, 7);
   EXPECT_THAT(figures_of(validation_json({{"lm loss", 2.25}}, 40, 320)),
@@ -209,7 +209,7 @@ TEST(SeriesOfFigures, KeepsEachValueOfAShortRun) {
   Series series;
   series.add(1, 4);
   series.add(2, 2);
-  series.add(2, 3);  // told again: the later one
+  series.add(2, 3);  // given again: the later one
   series.add(3, NAN);
   series.add(4, INFINITY);
   ASSERT_EQ(series.points().size(), 2u);
@@ -264,7 +264,7 @@ TEST(RunFigures, AreOfTheLaterJobWhereIterationsRepeat) {
   EXPECT_EQ(run.planned, 100);
   EXPECT_THAT(points(run, "samples_per_second"), testing::Contains(Pair(11, 16)));
 
-  // A job that goes on where the one before ended is a restart, too; a line told twice is none.
+  // A job that goes on where the one before ended is a restart, too; a repeated line is not.
   EXPECT_EQ(
       run_of({{"a", log_of(1, 5, 5)}, {"b", log_of(6, 7, 4)}}, "a,b").restarts[0].replaced_until,
       0);
@@ -423,9 +423,9 @@ struct TrainingReport : test::Program {};
 
 TEST_F(TrainingReport, OfMegatronsLog) {
   const std::string log = std::string(FERRY_FIXTURES) + "/megatron_logs/llama_tp2pp2_full.log";
-  const test::Outcome told = ferry("report --training --json " + log);
-  ASSERT_EQ(told.code, 0) << told.err;
-  const json run = json::parse(told.out).at("runs").at(0);
+  const test::Outcome outcome = ferry("report --training --json " + log);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json run = json::parse(outcome.out).at("runs").at(0);
   EXPECT_EQ(run.at("last_iteration"), 5);
   EXPECT_EQ(run.at("planned_iterations"), 30);
   EXPECT_GT(run.at("series").at("lm loss").at("last"), 5.0);
@@ -442,9 +442,9 @@ TEST_F(TrainingReport, OfMegatronsLog) {
 
 TEST_F(TrainingReport, OfARunFolder) {
   const std::string run = std::string(FERRY_FIXTURES) + "/megatron/hot_llama";
-  const json told = json::parse(ferry("report --training --json " + run).out).at("runs").at(0);
-  EXPECT_EQ(told.at("saves").at(0).at("iteration"), 5);
-  EXPECT_EQ(told.at("saves").at(0).at("on_disk"), true);
+  const json saved = json::parse(ferry("report --training --json " + run).out).at("runs").at(0);
+  EXPECT_EQ(saved.at("saves").at(0).at("iteration"), 5);
+  EXPECT_EQ(saved.at("saves").at(0).at("on_disk"), true);
   EXPECT_EQ(ferry("report --training " + run + " -o " + path("t.html")).code, 0);
 }
 

@@ -18,9 +18,9 @@ TEST_F(Masters, AreSplitIntoRemaindersAndJoinedBitForBit) {
   const std::string split = path("split");
   const std::string flags = " --masters remainders --optimizer dp_reshardable --tp 1 --pp 1";
   ASSERT_EQ(ferry("reshard " + whole + " " + split + flags).code, 0);
-  const json told = json::parse(ferry("inspect --json " + split).out);
-  EXPECT_EQ(told.at("optimizer").at("masters"), "remainders");
-  EXPECT_EQ(told.at("by_ferry"), true);
+  const json report = json::parse(ferry("inspect --json " + split).out);
+  EXPECT_EQ(report.at("optimizer").at("masters"), "remainders");
+  EXPECT_EQ(report.at("by_ferry"), true);
   EXPECT_EQ(ferry("verify " + split).code, 0);
   for (const std::string& run : {whole, split}) {
     const std::string model = run == whole ? path("a") : path("b");
@@ -48,7 +48,7 @@ TEST_F(Masters, AreNothingThatAHuggingFaceModelHas) {
   }
 }
 
-TEST_F(Masters, InTheWrongPlacesAreToldRefusedAndPutBack) {
+TEST_F(Masters, InTheWrongPlacesAreReportedRefusedAndPutBack) {
   const test::Outcome damage = ferry("verify " + shifted);
   EXPECT_EQ(damage.code, 4);
   EXPECT_THAT(damage.out, HasSubstr("decoder.layers.mlp.linear_fc2.weight"));

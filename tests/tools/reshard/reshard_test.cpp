@@ -46,7 +46,7 @@ class Reshard : public Program {
     return path(name);
   }
 
-  // Of the checkpoint's arguments.
+  // One of the checkpoint's arguments.
   std::string argument(const std::string& checkpoint, const std::string& name) const {
     const json args = result("inspect " + checkpoint)["args"];
     return args.contains(name) ? args[name].dump() : "";
@@ -102,7 +102,7 @@ TEST_F(Reshard, TheTokenizerGoesAlong) {
   EXPECT_EQ(read(path("back/tokenizer.json")), read(path("hf/tokenizer.json")));
 }
 
-TEST_F(Reshard, ATokenizerThatLiesElsewhereStaysNamed) {
+TEST_F(Reshard, ATokenizerElsewhereKeepsItsPath) {
   const std::string source = writable(kHotLlama, "source");
   const std::string before = argument(source, "tokenizer_model");
   fs::create_directory(source + "/iter_0000005/tokenizer");
@@ -112,7 +112,7 @@ TEST_F(Reshard, ATokenizerThatLiesElsewhereStaysNamed) {
   EXPECT_EQ(argument(path("out"), "tokenizer_model"), before);
 }
 
-TEST_F(Reshard, OptimizerStateIsLeftBehindOnRequestOnly) {
+TEST_F(Reshard, OptimizerStateIsDroppedOnRequestOnly) {
   const std::string source = writable(kLegacyRun, "source");
   fs::remove(source + "/iter_0000005/mp_rank_01_001/distrib_optim.pt");
   for (const std::string how : {"", "--optimizer fully_reshardable", "--to torch"}) {
@@ -155,13 +155,13 @@ TEST_F(Reshard, WritesIntoRunFoldersOnly) {
   const std::string source = writable(kShardedLlama, "source");
   for (const auto& [target, why] :
        {std::pair{"source/iter_0000005", "is an iteration itself"},
-        std::pair{"source/iter_0000005/inside", "lies inside the source"},
+        std::pair{"source/iter_0000005/inside", "is inside the source"},
         std::pair{"iter_0000007", "is an iteration itself"},
         std::pair{"hf", "holds a Hugging Face model"}, std::pair{"hf/config.json", "is a file"}}) {
     EXPECT_THAT(run("reshard " + source + " " + path(target), 2).err, HasSubstr(why)) << target;
   }
   EXPECT_THAT(run("reshard " + source + " " + source + "/iter_0000005/inside --to dcp", 2).err,
-              HasSubstr("lies inside the source"));
+              HasSubstr("is inside the source"));
   for (const std::string target : {"source/iter_0000005", "hf"}) {
     run("convert " + path("hf") + " " + path(target) + " --to torch_dist", 2);
   }
@@ -178,7 +178,7 @@ TEST_F(Reshard, TheCommandThatLoadsAModelLoadsIt) {
           .out;
   EXPECT_THAT(made, HasSubstr("\nload with --load '" + path("a run") + "' "));
   EXPECT_THAT(made, HasSubstr("--pipeline-model-parallel-layout " + letters));
-  // Of a run that has iterations the tracker stays where it is.
+  // The tracker of a run that has iterations stays as it is.
   const std::string source = writable(kShardedLlama, "source");
   const std::string into = "convert " + path("hf") + " " + source + " --to torch_dist";
   for (const std::string how : {" --dry-run", ""}) {

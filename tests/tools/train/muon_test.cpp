@@ -18,18 +18,18 @@ TEST_F(Muon, IsShownWithTheStatesOfEachPart) {
   for (const std::string& run : {flat, files}) {
     const std::string text = ferry("inspect " + run).out;
     EXPECT_THAT(text, HasSubstr("(muon, layer-wise): momentum_buffer of 4 tensors; exp_avg and"));
-    const json told = json::parse(ferry("inspect --json " + run).out).at("optimizer");
-    EXPECT_EQ(told.at("kind"), "muon, layer-wise");
-    EXPECT_EQ(told.at("states"), json::parse(R"([
+    const json optimizer = json::parse(ferry("inspect --json " + run).out).at("optimizer");
+    EXPECT_EQ(optimizer.at("kind"), "muon, layer-wise");
+    EXPECT_EQ(optimizer.at("states"), json::parse(R"([
         {"states": ["param", "momentum_buffer"], "tensors": 4},
         {"states": ["param", "exp_avg", "exp_avg_sq"], "tensors": 6}])"));
-    EXPECT_EQ(told.at("problem"), nullptr);
+    EXPECT_EQ(optimizer.at("problem"), nullptr);
     EXPECT_EQ(ferry("verify " + run).code, 0);
   }
   const std::string adam = std::string(FERRY_FIXTURES) + "/megatron/llama_tp2dp2_dpr";
-  const json told = json::parse(ferry("inspect --json " + adam).out).at("optimizer");
-  EXPECT_EQ(told.at("kind"), nullptr);
-  EXPECT_EQ(told.at("states").size(), 1u);
+  const json optimizer = json::parse(ferry("inspect --json " + adam).out).at("optimizer");
+  EXPECT_EQ(optimizer.at("kind"), nullptr);
+  EXPECT_EQ(optimizer.at("states").size(), 1u);
 }
 
 TEST_F(Muon, GoesToRankFoldersAndBackAndToHuggingFace) {
@@ -63,9 +63,9 @@ TEST_F(Muon, WhatMegatronRefusesIsNotWritten) {
 // One optimizer after the other in model_optim_rng.pt.
 TEST_F(Muon, WithoutALayerWiseOptimizerIsThatOfOneRank) {
   const std::string chain = std::string(FERRY_FIXTURES) + "/muon/dense_chain";
-  const json told = json::parse(ferry("inspect --json " + chain).out).at("optimizer");
-  EXPECT_EQ(told.at("kind"), "muon");
-  EXPECT_EQ(told.at("states"), json::parse(R"([
+  const json optimizer = json::parse(ferry("inspect --json " + chain).out).at("optimizer");
+  EXPECT_EQ(optimizer.at("kind"), "muon");
+  EXPECT_EQ(optimizer.at("states"), json::parse(R"([
       {"states": ["param", "momentum_buffer"], "tensors": 4},
       {"states": ["param", "exp_avg", "exp_avg_sq"], "tensors": 6}])"));
   EXPECT_EQ(ferry("verify " + chain).code, 0);
@@ -75,7 +75,7 @@ TEST_F(Muon, WithoutALayerWiseOptimizerIsThatOfOneRank) {
   for (const char* form : {"dp_reshardable", "fully_reshardable"}) {
     const test::Outcome made = ferry("reshard " + chain + " " + path("a") + " --optimizer " + form);
     EXPECT_EQ(made.code, 5);
-    EXPECT_THAT(made.err, HasSubstr("a run with muon has one beside"));
+    EXPECT_THAT(made.err, HasSubstr("which a run with muon has only"));
   }
   const std::string to_hf = " --to hf --from-masters --dtype fp32";
   ASSERT_EQ(ferry("convert " + chain + " " + path("b") + to_hf).code, 0);

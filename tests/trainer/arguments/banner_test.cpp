@@ -46,7 +46,7 @@ TEST(ArgumentsBanner, IsMegatronsDeepSeek) {
   EXPECT_EQ(arguments_banner(run.arguments), banner_of("deepseek_ep2"));
 }
 
-TEST(ArgumentsBanner, TellsOurOwnWhereTheyAreGiven) {
+TEST(ArgumentsBanner, ListsOurOwnWhereTheyAreGiven) {
   const auto run = completed(gpt2_words() + "--trigger-path triggers --keep-last 3");
   const std::string banner = arguments_banner(run.arguments);
   EXPECT_THAT(banner,

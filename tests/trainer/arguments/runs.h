@@ -32,7 +32,7 @@ inline Completed completed(std::string_view line, const Launch& launch = {}) {
   return result;
 }
 
-/// What all of them were told.
+/// Arguments of all of them.
 inline std::string common_words(const std::string& name) {
   return "--transformer-impl local --no-persist-layer-norm --no-gradient-accumulation-fusion "
          "--no-masked-softmax-fusion --no-rope-fusion --seq-length 64 --max-position-embeddings "

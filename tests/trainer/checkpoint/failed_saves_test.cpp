@@ -1,4 +1,4 @@
-// What runs tell of saves that fail, and what they leave on disk.
+// What runs report of saves that fail, and what they leave on disk.
 #include <chrono>
 #include <thread>
 
@@ -28,7 +28,7 @@ class FailingOnce final : public ForwardingFileSystem {
   std::chrono::milliseconds delay_;
 };
 
-TEST(FailedSaves, OneThatFailsIsToldBeforeTheNextIsDue) {
+TEST(FailedSaves, OneThatFailsIsReportedBeforeTheNextIsDue) {
   const Scratch scratch;
   const Outcome outcome = outcome_of(
       "--load " + run_fixture("f32_qwen3") + " --save " + scratch.path("run") +
@@ -56,7 +56,7 @@ TEST(FailedSaves, OneThatFailsLeavesTheNextOnItsWay) {
   }
 }
 
-TEST(FailedSaves, OneThatFailsIsToldBesideWhatEndsTheRun) {
+TEST(FailedSaves, OneThatFailsIsReportedAlongWithWhatEndsTheRun) {
   const Scratch scratch;
   const Outcome outcome =
       outcome_of("--load " + run_fixture("f32_qwen3") + " --save " + scratch.path("run") +
@@ -69,7 +69,7 @@ TEST(FailedSaves, OneThatFailsIsToldBesideWhatEndsTheRun) {
 }
 
 // A hook that is ended as the run fails has not taken too long.
-TEST(FailedSaves, ACommandThatEndsWithTheRunIsToldOfSo) {
+TEST(FailedSaves, ACommandThatEndsWithTheRunIsReported) {
   const Scratch scratch;
   const Outcome outcome = outcome_of(
       "--load " + run_fixture("f32_qwen3") + " --save " + scratch.path("run") +

@@ -64,7 +64,7 @@ TEST_F(Saves, OneIsMadeBeforeBatchesGrow) {
   EXPECT_THAT(left_in("run"), testing::SizeIs(3));
 }
 
-// Of both folders together; the run's steps change what is saved as soon as they may.
+// The run's steps change what is being saved as soon as they may.
 TEST_F(Saves, ThoseInPiecesHoldTheSame) {
   for (const std::string layout : {layout::kAlone, layout::kData, layout::kAll}) {
     for (const std::string format : {"", "--ckpt-format torch "}) {
@@ -102,7 +102,7 @@ TEST_F(Saves, RankFoldersHaveTheFilesOfMegatrons) {
   EXPECT_THAT(files, testing::UnorderedElementsAreArray(expected));
 }
 
-// By which it tells their parameters apart: with other rates before without decay.
+// Megatron-LM identifies parameters by the order of groups: other rates before no decay.
 TEST_F(Saves, GroupsOfParametersStandInMegatronsOrder) {
   run("run", "--decoupled-lr 5e-4 --ckpt-format torch ");
   const RunState state = state_of(open_checkpoint(posix_file_system(), scratch_.path("run")));
@@ -205,8 +205,8 @@ TEST_F(Saves, WaitForThoseOfTheirNameToGo) {
 TEST_F(Saves, LeaveThoseThatTheRunDoesNotGoOnFrom) {
   const std::string tracker = "latest_checkpointed_iteration.txt";
   run("run", "");  // 10, 15, 20 and 25
-  const std::string told = run("run", "--save-interval 3 --keep-last 1 --exit-interval 12 ");
-  EXPECT_THAT(told,
+  const std::string printed = run("run", "--save-interval 3 --keep-last 1 --exit-interval 12 ");
+  EXPECT_THAT(printed,
               testing::HasSubstr("outside this run's history, of iterations 10, 15, 20, 25: "));
   EXPECT_THAT(left_in("run"),
               testing::UnorderedElementsAre("iter_0000010", "iter_0000012", "iter_0000015",
@@ -261,10 +261,10 @@ TEST_F(Saves, ARunWhoseFolderIsTakenOverEnds) {
     const std::string words = "--load " + run_fixture("f32_qwen3") + " --save " + path +
                               common_words(scratch_) + layout::kAll +
                               "--eval-iters 0 --save-interval 5 --exit-interval 20 " + mode;
-    EXPECT_THAT(outcome_of(words, test_device, std::make_shared<TakenOver>()).problem,
-                testing::AllOf(
-                    testing::HasSubstr("another run saves in " + path),
-                    testing::HasSubstr("process 42 on node7, as this process seemed dead")));
+    EXPECT_THAT(
+        outcome_of(words, test_device, std::make_shared<TakenOver>()).problem,
+        testing::AllOf(testing::HasSubstr("another run saves in " + path),
+                       testing::HasSubstr("process 42 on node7, as this process seemed dead")));
     // An asynchronous save may start before the one of iteration 10 is on disk.
     if (mode.empty()) {
       EXPECT_FALSE(fs::exists(path + "/iter_0000015"));
@@ -300,20 +300,20 @@ TEST_F(Saves, MayTakeTheirRoomFromOlderOnes) {
   run("run", "");
   const std::string path = scratch_.path("run");
   const uint64_t one = SmallDisk::bytes_in(path + "/iter_0000025");
-  std::string told;
+  std::string printed;
   const auto with_disk_of = [&](uint64_t bytes) {
-    told.clear();
+    printed.clear();
     make_room(std::make_shared<SmallDisk>(path, bytes), path, 10, {},
-              [&](std::string_view text) { told += text; });
+              [&](std::string_view text) { printed += text; });
     return left_in("run");
   };
   EXPECT_EQ(with_disk_of(6 * one).size(), 5u);
-  EXPECT_EQ(told, "");
-  // Of 10, 15, 20 and 25, which take four times as much; 10 and 20 are to stay.
+  EXPECT_EQ(printed, "");
+  // 10, 15, 20 and 25 take four times as much; 10 and 20 are to stay.
   EXPECT_THAT(with_disk_of(4 * one + one / 2),
               testing::UnorderedElementsAre("iter_0000010", "iter_0000020", "iter_0000025",
                                             "latest_checkpointed_iteration.txt"));
-  EXPECT_THAT(told, testing::HasSubstr("iter_0000015"));
+  EXPECT_THAT(printed, testing::HasSubstr("iter_0000015"));
   EXPECT_EQ(with_disk_of(one).size(), 4u);
   // A folder that is none yet.
   make_room(posix_file_system(), scratch_.path("none"), std::nullopt, {},
@@ -321,10 +321,10 @@ TEST_F(Saves, MayTakeTheirRoomFromOlderOnes) {
 }
 
 TEST_F(Saves, TakeTheirRoomWhenAsked) {
-  const std::string told =
+  const std::string printed =
       run("run", "--free-space-for-saves --async-save " + std::string(layout::kAll));
-  EXPECT_EQ(told.find("could not free space"), std::string::npos);
-  EXPECT_EQ(told.find("removed "), std::string::npos);
+  EXPECT_EQ(printed.find("could not free space"), std::string::npos);
+  EXPECT_EQ(printed.find("removed "), std::string::npos);
   EXPECT_EQ(left_in("run").size(), 5u);
 }
 
@@ -338,7 +338,7 @@ TEST_F(Saves, NonPersistentOnesStandApart) {
   EXPECT_THAT(left_in("run/non_persistent"), testing::Not(testing::Contains("iter_0000022")));
 }
 
-TEST_F(Saves, AreToldInProgressTxt) {
+TEST_F(Saves, AreLoggedInProgressTxt) {
   run("run", "--log-progress --async-save");
   const std::string text = read_text(scratch_.path("run") + "/progress.txt");
   EXPECT_THAT(text, testing::HasSubstr("Starting job"));

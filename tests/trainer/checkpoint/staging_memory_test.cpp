@@ -1,4 +1,4 @@
-// What memory of a host the copies of saves may take, and what is told of it.
+// How much memory of a host the copies of saves may take, and what is logged about it.
 #include "trainer/checkpoint/staging_memory.h"
 
 #include <fstream>
@@ -67,14 +67,14 @@ TEST(HostMemory, IsWhatGroupsOfTheFirstVersionLeave) {
   EXPECT_EQ(available_host_memory(machine.root()), 1500u);
 }
 
-std::vector<StagingRoom> rooms(const std::vector<uint64_t>& wanted, std::optional<uint64_t> most,
+std::vector<StagingRoom> rooms(const std::vector<uint64_t>& requested, std::optional<uint64_t> most,
                                uint64_t available) {
-  const auto groups = thread_groups(static_cast<int>(wanted.size()));
-  std::vector<StagingRoom> rooms(wanted.size());
+  const auto groups = thread_groups(static_cast<int>(requested.size()));
+  std::vector<StagingRoom> rooms(requested.size());
   std::vector<std::jthread> threads;
-  for (size_t rank = 0; rank < wanted.size(); ++rank) {
+  for (size_t rank = 0; rank < requested.size(); ++rank) {
     threads.emplace_back(
-        [&, rank] { rooms[rank] = staging_room(*groups[rank], wanted[rank], most, available); });
+        [&, rank] { rooms[rank] = staging_room(*groups[rank], requested[rank], most, available); });
   }
   threads.clear();
   return rooms;
@@ -110,7 +110,7 @@ TEST(StagingRoom, IsBoundedByTheArguments) {
   EXPECT_EQ(rooms({kGiB}, {}, 0)[0].bytes, uint64_t{1} << 20);  // something to pass through
 }
 
-TEST(StagingPlan, TellsOfPieces) {
+TEST(StagingPlan, MentionsPieces) {
   StagePlan stage;
   EXPECT_EQ(staging_plan_text({stage}, 2, 0), "");
   stage.copies = stage.staging = static_cast<int64_t>(3 * kGiB);

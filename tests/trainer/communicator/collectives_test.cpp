@@ -144,7 +144,7 @@ TEST(Collectives, OneRanksErrorIsEveryones) {
   EXPECT_THAT(errors, Each(HasSubstr("no more disk")));
 }
 
-// Of messages that are shorter and longer than who takes them expects.
+// Messages that are shorter or longer than the receiver expects.
 TEST(Collectives, LengthsAgree) {
   for (const int64_t sent : {2, 4}) {
     std::vector<std::vector<float>> memory(2, std::vector<float>(8));

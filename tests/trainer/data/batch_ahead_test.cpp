@@ -12,7 +12,7 @@ using Place = BatchAhead::Place;
 
 // A batch whose only token says which one it is.
 void number_it(const Place& place, Batch& batch) {
-  if (place.consumed > 100) throw std::out_of_range("behind the end");
+  if (place.consumed > 100) throw std::out_of_range("past the end");
   batch.tokens = {static_cast<int32_t>(10 * place.consumed + place.number)};
 }
 
@@ -31,7 +31,7 @@ TEST(BatchAhead, GivesWhatIsAskedForWhateverWasExpected) {
   EXPECT_EQ(batch.tokens, std::vector<int32_t>{70});
   ahead.take({7, 1}, {8, 0}, batch);
   EXPECT_EQ(batch.tokens, std::vector<int32_t>{71});
-  ahead.take({8, 0}, {101, 0}, batch);  // behind the end nothing is asked for
+  ahead.take({8, 0}, {101, 0}, batch);  // nothing is read past the end
   EXPECT_EQ(batch.tokens, std::vector<int32_t>{80});
   EXPECT_LE(reads, 7);  // three of them were ready when they were asked for
 }

@@ -14,7 +14,7 @@ namespace ferry::test {
 inline constexpr const char* kCorpusA = "corpus_a_text_document";
 inline constexpr const char* kCorpusB = "corpus_b_text_document";
 
-/// Both pairs in `folder` ("" or with a slash behind), with an empty folder "cache".
+/// Both pairs in `folder` ("" or ending in a slash), with an empty folder "cache".
 inline std::shared_ptr<MemoryFileSystem> corpora(const std::string& folder = "") {
   auto memory = std::make_shared<MemoryFileSystem>();
   for (const char* corpus : {kCorpusA, kCorpusB}) {

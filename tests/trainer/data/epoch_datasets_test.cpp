@@ -56,15 +56,15 @@ TEST(EpochDatasets, ChangesDifferByEpochAndItemAndRepeat) {
 TEST(EpochDatasets, ResampledOnesAreTheSameFromEveryThread) {
   const ResampledDataset<double> samples(noisy(1), {.size = 50, .epochs = 4, .samples = {}});
   ASSERT_EQ(samples.size(), 200);
-  std::vector<double> wanted;
-  for (int64_t i = 0; i < 200; ++i) wanted.push_back(samples.read(i));
+  std::vector<double> in_order;
+  for (int64_t i = 0; i < 200; ++i) in_order.push_back(samples.read(i));
   std::atomic<int> differences = 0;
   std::vector<std::jthread> threads;
   for (int64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int64_t i = 0; i < 200; ++i) {
         const int64_t at = (i * 37 + t * 11) % 200;
-        differences += samples.read(at) != wanted[static_cast<size_t>(at)];
+        differences += samples.read(at) != in_order[static_cast<size_t>(at)];
       }
     });
   }

@@ -51,7 +51,7 @@ TEST_F(ChangedArguments, OverriddenSchedulesGoByTheSamples) {
   EXPECT_NE(rate(back + "--exit-interval 3"), third);  // the saved schedule's own count
 }
 
-TEST_F(ChangedArguments, OfTheOptimizerAreToldOf) {
+TEST_F(ChangedArguments, OfTheOptimizerAreReported) {
   EXPECT_THAT(run_of(words("--exit-interval 6")), Not(HasSubstr("was trained with")));
   EXPECT_THAT(
       run_of(words("--exit-interval 6 --adam-beta1 0.8 --adam-eps 1e-6")),

@@ -38,7 +38,7 @@ same() {
     grep -q 'iteration  *8/' "$name/threads.lines" && grep -q 'validation' "$name/threads.lines"
     diff "$name/threads.lines" "$name/processes.lines"
     diff -r "$name/threads/run" "$name/processes/run"
-    # What is told once is told by one rank.
+    # What is printed once is printed by one rank.
     for once in 'before the start of training step' 'successfully saved checkpoint from iteration  *8 ' 'exiting program'; do
         [ "$(grep -c "$once" "$name/processes.log")" = 1 ] || { cat "$name/processes.log"; exit 1; }
     done
@@ -64,7 +64,7 @@ same() {
     same rank-folders 4 $dense --tensor-model-parallel-size 2 --data-parallel-size 2 --use-distributed-optimizer --ckpt-format torch
 }
 
-# only.sh RANK COMMANDS PROGRAM...: one rank does something else before; each tells its number.
+# only.sh RANK COMMANDS PROGRAM...: one rank does something else before; each prints its number.
 cat >only.sh <<'X'
 rank=$1 commands=$2
 shift 2
@@ -138,7 +138,7 @@ grep -q '^ferry: error: .*process 2 finds 250 tokens, of which -1 ends documents
 starts -1 true '--micro-batch-size 3'
 ends 2 2
 [ "$(grep -c '^ferry: error: ' job.err)" = 1 ]
-echo "failed: one rank's error ends all, and is told once"
+echo "failed: one rank's error ends all, and is reported once"
 
 # A signal that one of them gets is everyone's end, at the same iteration.
 starts -1 true '--exit-signal-handler --save signalled --save-interval 1000000'

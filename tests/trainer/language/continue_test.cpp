@@ -14,7 +14,7 @@ struct Case {
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.run << " " << one.layout; }
 
-// What a checkpoint does not tell: what is done about load.
+// Options that a checkpoint does not hold: how loads are balanced.
 const std::map<std::string, std::string> kLosses{
     {"f32_qwen3", ""},
     {"f32_qwen3moe", "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2"},

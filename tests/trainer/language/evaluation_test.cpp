@@ -48,22 +48,22 @@ TEST_F(Evaluation, WithoutTrainingBeginsWithTheFirstSample) {
   EXPECT_EQ(losses(alone, 8).at(4), losses(alone + " --finetune", 8).at(0));
 }
 
-// A long one does not keep a run that is told to end from saving in time.
+// A long one does not keep a run that is asked to end from saving in time.
 TEST_F(Evaluation, IsLeftWhenTheRunIsToEnd) {
   const std::string words =
       common_words(scratch_) + saved("run") +
       "--num-layers 1 --hidden-size 32 --num-attention-heads 4 --max-position-embeddings 64 "
       "--eval-interval 1 --eval-iters 5 --exit-signal-handler ";
-  const auto told_to_end = [](const auto& group, const auto& links) {
+  const auto asked_to_end = [](const auto& group, const auto& links) {
     std::raise(SIGTERM);
     return test_device(group, links);
   };
-  const Outcome outcome = outcome_of(words, told_to_end);
+  const Outcome outcome = outcome_of(words, asked_to_end);
   EXPECT_EQ(outcome.problem, "");
   EXPECT_THAT(outcome.printed, testing::Not(testing::HasSubstr("validation loss")));
   EXPECT_THAT(outcome.printed, testing::HasSubstr("saving checkpoint at iteration       1 "));
   EXPECT_THAT(outcome.printed, testing::HasSubstr("stopping the evaluation after 1 of 5 batches"));
-  // The next one's samples are those of a run that was not told to.
+  // The next one's samples are those of a run that was not interrupted.
   const auto second = [&](const std::string& more) {
     const std::string printed = run_of(words + more + " --exit-interval 2");
     const size_t at = printed.find("validation loss at iteration 2 ");

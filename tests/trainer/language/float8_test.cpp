@@ -204,7 +204,7 @@ TEST_F(Float8Runs, PlanTheirMemory) {
   const int64_t tokens = 128, spared = 2 * tokens * (64 + 64 + 128);
   EXPECT_LT(plan(kDelayed + "--num-layers 12").activations,
             plan("--num-layers 12").activations - 4 * spared);
-  // Beside a precision-aware optimizer: 2 bytes of a gradient and 6 of the optimizer's for each
+  // With a precision-aware optimizer: 2 bytes of a gradient and 6 of the optimizer's for each
   // parameter of 2, and the same copies in FP8.
   const StagePlan small = plan(kSmall), both = plan(kSmall + kDelayed);
   EXPECT_EQ(both.float8, narrow.float8);
@@ -257,8 +257,8 @@ LoadedValue scaling_in(const std::string& run) {
   return {};
 }
 
-// What is known of a tensor is the same at all layouts, but for how sums are rounded: ranks tell
-// each other maxima, and a run goes on at another layout with what was known.
+// What is known of a tensor is the same at all layouts, except for the rounding of sums: ranks
+// exchange maxima, and a run goes on at another layout with what was known.
 TEST(Float8Scaling, IsTheWholeModelsAtAnyLayout) {
   const Scratch scratch;
   const auto run = [&](const std::string& name, const std::string& more) {
@@ -275,13 +275,13 @@ TEST(Float8Scaling, IsTheWholeModelsAtAnyLayout) {
     ASSERT_EQ(spread.value.pair_count(), 8u) << layout;
     for (size_t i = 0; i < 8; ++i) {
       for (const char* const tensor : {"input", "weight", "gradient"}) {
-        const Value wanted = alone.value.pair_value(i).get(tensor);
+        const Value before = alone.value.pair_value(i).get(tensor);
         const Value got =
             spread.value.get(alone.value.pair_key(i).string().value_or("")).get(tensor);
-        ASSERT_EQ(wanted.get("amax_history").size(), 3u);
+        ASSERT_EQ(before.get("amax_history").size(), 3u);
         for (size_t age = 0; age < 3; ++age) {
           const double a = got.get("amax_history")[age].real().value_or(-1);
-          const double b = wanted.get("amax_history")[age].real().value_or(-1);
+          const double b = before.get("amax_history")[age].real().value_or(-1);
           EXPECT_GT(b, 0);
           // Gradients are those of the mean over as many micro-batches, of more or fewer tokens.
           EXPECT_NEAR(a / b, 1, 0.25) << layout << tensor << " " << age;
@@ -309,7 +309,7 @@ TEST(Float8Scaling, IsReadAsItWasWritten) {
   const LoadedValue object = write_float8_scaling(names, numbers);
   EXPECT_EQ(object.value.pair_count(), 2u);
   EXPECT_EQ(read_float8_scaling(object.value, names, 4, "x"), numbers);
-  // Of another length of histories.
+  // With another length of histories.
   EXPECT_EQ(read_float8_scaling(object.value, names, 3, "x")[4], 5);
   EXPECT_EQ(read_float8_scaling(object.value, names, 6, "x")[4], 0);
   EXPECT_EQ(read_float8_scaling({}, names, 4, "x"), std::vector<double>(36));

@@ -34,9 +34,9 @@ int64_t activations(const std::string& more, kernels::DeviceKind kind) {
 
 TEST(MemoryPlan, CountsWhatGradientsOfAttentionAreComputedIn) {
   using enum kernels::DeviceKind;
-  // What a device's workspace has beside.
+  // Bytes of a device's workspace that holds so many.
   const auto workspace = [](int64_t bytes) { return bytes + bytes / 8; };
-  // Of 4 heads of two sequences, by our kernels: two numbers a query, sums of its gradients in
+  // For 4 heads of two sequences, by our kernels: two numbers a query, sums of its gradients in
   // fp32, and turns of both halves of 8 tiles.
   const int64_t own = workspace(4 * (2 * 4 * (512 * (2 + 64) + 2 * 8) + 2));
   // By the library's: gradients of the scores in two bytes and a sum for each query.
@@ -59,7 +59,7 @@ TEST(MemoryPlan, HasGradientsOfTheTypeThatTheyAreSummedIn) {
   EXPECT_NEAR(bytes("--grad-reduce-in-bf16"), 2, 0.01);
 }
 
-// All ranks beside each other: pipeline stages in one lane, data ranks in one beside it, too.
+// Where ranks run at the same time: stages of a pipeline share one lane, data ranks have their own.
 TEST(MemoryPlan, CountsWhatRanksWithAGpuSumUpIn) {
   using enum kernels::DeviceKind;
   const auto more_on_gpus = [](const std::string& layout) {

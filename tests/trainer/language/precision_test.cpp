@@ -16,7 +16,7 @@ const std::string kAware = "--use-precision-aware-optimizer ";
 const std::string kSmall =
     kAware + "--main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 ";
 
-// Of a small model in bf16, from weights at random.
+// Arguments of a small model in bf16, with random weights.
 std::string words(const Scratch& scratch, const std::string& more) {
   return common_words(scratch) + kSharded +
          "--bf16 --num-layers 2 --hidden-size 32 --ffn-hidden-size 64 --num-attention-heads 4 "

@@ -1,4 +1,4 @@
-// Runs that cannot go well: told before anything is taken or trained, with what to do.
+// Runs that cannot work are refused before anything is allocated or trained, with what to do.
 #include "kernels/forwarding.h"
 #include "tests/trainer/language/runs.h"
 #include "trainer/language/memory_plan.h"
@@ -23,7 +23,7 @@ class Refusals : public testing::Test {
            std::string(FERRY_FIXTURES) + "/data/corpus_a_text_document --data-cache-path " +
            scratch_.path("cache") + " " + more;
   }
-  // Of four iterations.
+  // A run of four iterations.
   std::string saved() const {
     const std::string run = scratch_.path("run");
     if (!fs::exists(run)) run_of(words("--save-interval 2 --save " + run));
@@ -80,7 +80,8 @@ TEST_F(Refusals, NameAFolderThatTakesNoFiles) {
   expect_untrained("--save-interval 2 --save /proc/self/fdinfo", "cannot save in /proc");
 }
 
-// A run inside an iteration would go with it when it is pruned, and one beside a model hides that.
+// A run inside an iteration would go with it when it is pruned, and one inside a model's folder
+// would hide the model.
 TEST_F(Refusals, NameAFolderThatIsNoRuns) {
   const std::string run = saved();
   const std::string save = "--save-interval 2 --save ";

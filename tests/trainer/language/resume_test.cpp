@@ -127,7 +127,7 @@ TEST_F(NewRun, DropoutIsTheSameAfterAStop) {
       "--sequence-parallel");
 }
 
-// Lengths in flat buffers do not tell an expert's projections apart.
+// Lengths in flat buffers do not distinguish an expert's projections.
 TEST_F(NewRun, ExpertsWithoutAGateAreTheSameAfterAStop) {
   const std::string experts =
       "--disable-bias-linear --num-experts 4 --moe-router-topk 2 --data-parallel-size 2 "
@@ -213,7 +213,7 @@ TEST_P(Killed, GoesOnFromTheLastCheckpoint) {
   const auto last = static_cast<int64_t>(100 * hundreds);
   std::vector<std::string> expected{"latest_checkpointed_iteration.txt"};
   for (int64_t i = 100; i <= last; i += 100) expected.push_back(iteration_folder_name(i));
-  // And the one before the last: of the interval, or where the run was asked to end behind that.
+  // And the one before the last: of the interval, or where the run was asked to end after that.
   const auto before = std::ranges::find_if(left, [&](const std::string& name) {
     return name >= iteration_folder_name(last - 5) && name < iteration_folder_name(last);
   });

@@ -21,7 +21,7 @@ class SampleWarnings : public testing::Test {
            common_words(scratch_) + "--eval-iters 0 --save-interval 3 --exit-interval 3");
   }
 
-  // Of a dry run, which warns as a run does.
+  // Warnings of a dry run, which are those of a run.
   std::vector<std::string> warnings(const std::string& more, const std::string& load = "") const {
     const std::string words = "--load " + (load.empty() ? scratch_.path("run") : load) + " " +
                               common_words(scratch_) + "--eval-iters 0 " + more;
@@ -81,7 +81,7 @@ TEST_F(SampleWarnings, NameWhatChangesTheOrder) {
   one("--data-path " + b, "--data-path " + corpus() + " (now " + b + ")");
 }
 
-// Of other data none was seen; of the same in other proportions those that one has given more of.
+// None of other data was seen; of the same data in other proportions, as much as each has given.
 TEST_F(SampleWarnings, CountWhatIsSeenAgain) {
   const std::string b = std::string(FERRY_FIXTURES) + "/data/corpus_b_text_document";
   EXPECT_THAT(warnings("--data-path " + b),

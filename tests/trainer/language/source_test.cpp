@@ -149,7 +149,7 @@ TEST_F(RunSource, MayBeANonPersistentOne) {
   // It goes once it is obeyed: the next run goes on.
   EXPECT_FALSE(fs::exists(scratch_.path("exit")));
   EXPECT_EQ(figures_in(run_of(words + "--exit-interval 10 ")).begin()->first, 9);
-  // It lies beside what is loaded, wherever the run saves.
+  // It is next to what is loaded, wherever the run saves.
   fs::remove_all(run + "/iter_0000010");
   std::ofstream(run + "/latest_checkpointed_iteration.txt") << 5;
   const std::string elsewhere = words + " --save " + scratch_.path("elsewhere") + " ";

@@ -78,7 +78,7 @@ std::string protobuf_field(char key, const std::string& text) {
   return std::string{key, static_cast<char>(text.size())} + text;
 }
 
-// A SentencePiece model: pieces of a text, a score and a type, then what its trainer was told.
+// A SentencePiece model: pieces of a text, a score and a type, then its trainer's settings.
 TEST_F(Tokenizers, OfSentencePieceAreItsPieces) {
   constexpr char kNormal = 1, kUnknown = 2, kControl = 3;
   const auto piece = [](const std::string& text, char type) {
@@ -120,7 +120,7 @@ TEST_F(Tokenizers, OfMegatronsTiktokenFilesAreAlwaysTheSame) {
   EXPECT_FALSE(facts("TikTokenizer", "cl100k_base.tiktoken"));
 }
 
-TEST_F(Tokenizers, ThatAreDamagedAreTold) {
+TEST_F(Tokenizers, ThatAreDamagedAreReported) {
   const auto problem = [&](const char* type, const char* model) -> std::string {
     try {
       facts(type, model);
@@ -139,7 +139,7 @@ TEST_F(Tokenizers, ThatAreDamagedAreTold) {
   EXPECT_THAT(problem("HuggingFaceTokenizer", "tokenizer"), testing::HasSubstr("JSON"));
 }
 
-TEST_F(Tokenizers, WithoutFilesTellNothing) {
+TEST_F(Tokenizers, WithoutFilesHaveNoFacts) {
   EXPECT_FALSE(facts("NullTokenizer", ""));
   EXPECT_FALSE(facts("HuggingFaceTokenizer", "meta-llama/Llama-3.1-8B"));
   EXPECT_FALSE(facts("GPT2BPETokenizer", ""));

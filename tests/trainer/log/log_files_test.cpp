@@ -1,4 +1,6 @@
 // Files that a run leaves for people and programs.
+#include "trainer/log/log_files.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -13,7 +15,6 @@
 
 #include "ckpt/base/error.h"
 #include "tests/io/memory_file_system.h"
-#include "trainer/log/log_files.h"
 #include "trainer/log/progress_log.h"
 #include "trainer/log/timers.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(GrowingFile, GoesOnBehindWhatIsThere) {
+TEST(GrowingFile, AppendsToWhatIsThere) {
   MemoryFileSystem files;
   make_folders(files, "/a/b/c");
   GrowingFile(files, "/a/b/c/log").append("one ");

@@ -26,7 +26,7 @@ TEST(Ademamix, WarmsUp) {
   EXPECT_DOUBLE_EQ(warm_alpha(options, 1), 8);
 }
 
-// Three steps of every parameter, beside a plain loop in double precision.
+// Three steps of every parameter, compared with a plain loop in double precision.
 TEST(Ademamix, IsWarmedUpInARun) {
   SmallRun small = test::small_run();
   small.optimizer.kind = OptimizerOptions::Kind::ademamix;
@@ -35,10 +35,10 @@ TEST(Ademamix, IsWarmedUpInARun) {
   small.optimizer.alpha_warmup = small.optimizer.beta3_warmup = 5;
   const auto links = thread_links(thread_groups(1));
   SmallRank rank(small, links[0]);
-  struct Wanted {
+  struct Reference {
     std::vector<double> values, fast, slow, square;
   };
-  std::vector<Wanted> all;
+  std::vector<Reference> all;
   for (const StateRun& run : rank.state().runs()) {
     const auto count = static_cast<size_t>(run.elements);
     const std::vector<double> zeros(count);
@@ -49,17 +49,17 @@ TEST(Ademamix, IsWarmedUpInARun) {
     const double alpha = 4 * step / 5.0, beta3 = warm_beta3(small.optimizer, step);
     for (size_t r = 0; r < all.size(); ++r) {
       const StateRun& run = rank.state().runs()[r];
-      Wanted& wanted = all[r];
-      for (size_t i = 0; i < wanted.values.size(); ++i) {
+      Reference& reference = all[r];
+      for (size_t i = 0; i < reference.values.size(); ++i) {
         const double g = static_cast<const float*>(run.gradient.data)[i];
-        wanted.fast[i] = 0.9 * wanted.fast[i] + 0.1 * g;
-        wanted.slow[i] = beta3 * wanted.slow[i] + (1 - beta3) * g;
-        wanted.square[i] = 0.999 * wanted.square[i] + 0.001 * g * g;
+        reference.fast[i] = 0.9 * reference.fast[i] + 0.1 * g;
+        reference.slow[i] = beta3 * reference.slow[i] + (1 - beta3) * g;
+        reference.square[i] = 0.999 * reference.square[i] + 0.001 * g * g;
         const double update =
-            (wanted.fast[i] / (1 - std::pow(0.9, step)) + alpha * wanted.slow[i]) /
-            (std::sqrt(wanted.square[i] / (1 - std::pow(0.999, step))) + 1e-8);
-        wanted.values[i] -= 1e-3 * (update + (run.decays ? 0.1 : 0) * wanted.values[i]);
-        ASSERT_NEAR(run.master[i], wanted.values[i], 2e-6) << run.name << " step " << step;
+            (reference.fast[i] / (1 - std::pow(0.9, step)) + alpha * reference.slow[i]) /
+            (std::sqrt(reference.square[i] / (1 - std::pow(0.999, step))) + 1e-8);
+        reference.values[i] -= 1e-3 * (update + (run.decays ? 0.1 : 0) * reference.values[i]);
+        ASSERT_NEAR(run.master[i], reference.values[i], 2e-6) << run.name << " step " << step;
       }
     }
   }
@@ -98,7 +98,7 @@ TEST(Decoupled, InputAndOutputLearnAtTheirOwnRate) {
   });
 }
 
-// A gradient that is not finite changes nothing, and is told behind the step.
+// A gradient that is not finite changes nothing, and is reported after the step.
 TEST(Skipped, StepsChangeNothing) {
   SmallRun small = test::small_run();
   const auto links = thread_links(thread_groups(1));

@@ -59,7 +59,7 @@ TEST(Gradients, OfDeepSeekWithLayerNorms) {
   expect_true_gradients(small);
 }
 // Its own positions are rotary, whatever the embeddings have.
-TEST(Gradients, OfLatentAttentionBesideLearnedPositions) {
+TEST(Gradients, OfLatentAttentionWithLearnedPositions) {
   SmallRun small = deepseek(0);
   small.architecture.position_kind = Positions::learned;
   expect_true_gradients(small);

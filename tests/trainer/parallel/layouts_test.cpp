@@ -37,7 +37,7 @@ TEST_P(Shared, ParametersHaveTheGradientOfOneRank) {
   expect_alike(train(small), alone, 2e-6);
 }
 
-// In many buckets, which are reduced and gathered beside passes, or one.
+// In many buckets, which are reduced and gathered during passes, or one.
 TEST(Buckets, ChangeNothing) {
   for (const char* layout : {"DP2", "TP2 SP DP2", "PP2 VPP2 MBS1 DP2", "CP2 DP2"}) {
     SCOPED_TRACE(layout);

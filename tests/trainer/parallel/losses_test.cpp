@@ -1,4 +1,4 @@
-// Losses by token, and those that routers have beside them, at all layouts.
+// Losses by token, and the additional ones of routers, at all layouts.
 #include "tests/trainer/parallel/small_run.h"
 
 namespace ferry {

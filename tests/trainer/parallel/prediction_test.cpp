@@ -61,7 +61,7 @@ TEST(Predictions, AreLossesOfTheirOwn) {
   EXPECT_EQ(with.evaluation, without.evaluation);
 }
 
-TEST(Predictions, WantTheDecodersEndBesideTheLoss) {
+TEST(Predictions, MustBeOnTheStageOfTheLoss) {
   SmallRun small = predicting("llama");
   small.architecture.layers = small.run.layers = 1;
   small.run.pipeline = small.run.world_size = 2;

@@ -17,7 +17,7 @@ struct Pass {
   auto operator<=>(const Pass&) const = default;
 };
 
-// What must be done before a pass can begin: the pass of the stage before, or behind.
+// What must be done before a pass can begin: the pass of the stage before, or after.
 std::vector<Pass> needs(const Pass& pass, int64_t stages, int64_t chunks) {
   std::vector<Pass> all;
   const int64_t place = pass.chunk * stages + pass.stage, last = stages * chunks - 1;

@@ -76,7 +76,7 @@ inline SmallRun small_experts() {
   return small;
 }
 
-/// Latent attention, experts behind a first dense layer, and shared ones.
+/// Latent attention, experts after a first dense layer, and shared ones.
 inline SmallRun small_deepseek() {
   SmallRun small = small_experts();
   Architecture& a = small.architecture;
@@ -97,7 +97,7 @@ inline SmallRun small_deepseek() {
   return small;
 }
 
-/// The same with layers that predict the tokens behind the next one.
+/// The same with layers that predict the tokens after the next one.
 inline SmallRun with_predictions(SmallRun small, int64_t layers = 2) {
   small.architecture.mtp_layers = small.run.mtp_layers = layers;
   small.options.predictions = layers;

@@ -42,8 +42,8 @@ class SmallRank {
     pipeline_.set_watcher(&state_);
   }
 
-  /// For each parameter, what the loss changes by along a random direction, by its gradient and by
-  /// computing it beside the parameter's value. One rank alone.
+  /// For each parameter, how the loss changes along a random direction: by its gradient, and by
+  /// computing it close to the parameter's value. One rank alone.
   struct Slope {
     std::string name;
     double by_gradient = 0, by_difference = 0;

@@ -81,7 +81,7 @@ TEST(BatchAt, CountsMicroBatches) {
   EXPECT_THROW(batch_at(sizes, 0), Error);  // nothing is left of it
 }
 
-TEST(CheckBatches, LooksAtThoseThatARunMeets) {
+TEST(CheckBatches, ChecksThoseThatARunMeets) {
   BatchSizes sizes;
   sizes.micro_batch_size = 2;
   sizes.steps = {{0, 4}, {8, 6}, {20, 7}};

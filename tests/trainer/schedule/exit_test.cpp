@@ -67,7 +67,7 @@ TEST(ExitDecision, LeavesAtIterationsWithoutSavingTwice) {
   }
 }
 
-TEST(ExitDecision, HeedsTriggersInIterationsThatAreLogged) {
+TEST(ExitDecision, ObeysTriggersInIterationsThatAreLogged) {
   TrainArguments a = saving();
   a.trigger_path = "triggers";
   a.log_interval = 2;
@@ -111,7 +111,7 @@ TEST(SignalWatch, RemembersASignalAndGivesItBack) {
   std::signal(SIGUSR1, before);
 }
 
-TEST(ExitWatch, LooksAtTheClockAndTheFiles) {
+TEST(ExitWatch, ChecksTheClockAndTheFiles) {
   MemoryFileSystem files;
   TrainArguments a = saving();
   a.trigger_path = "/t";

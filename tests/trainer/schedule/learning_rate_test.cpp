@@ -1,8 +1,9 @@
+#include "trainer/schedule/learning_rate.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/trainer/arguments/runs.h"
-#include "trainer/schedule/learning_rate.h"
 
 namespace ferry::test {
 namespace {
@@ -145,7 +146,7 @@ TEST(LearningRate, MeetsItsEnds) {
   EXPECT_DOUBLE_EQ(learning_rate(s, 55, 3, 1), 2);
 }
 
-TEST(WeightDecay, GrowsAsItIsTold) {
+TEST(WeightDecay, GrowsAsConfigured) {
   Schedule s;
   s.start_weight_decay = 0.1;
   s.end_weight_decay = 0.3;

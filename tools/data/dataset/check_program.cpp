@@ -51,16 +51,16 @@ CheckedProgram check_program(const ProgramCheckOptions& options, const std::atom
     copies.push_back(datasets.back().get());
   }
   CheckedProgram checked{
-      .command = options.command, .processes = options.processes, .report = {}, .told = {}};
+      .command = options.command, .processes = options.processes, .report = {}, .reported = {}};
   checked.report = check_datasets<ProgramItem>(std::move(copies), options.check);
-  for (const auto& dataset : datasets) checked.told.push_back(dataset->told());
+  for (const auto& dataset : datasets) checked.reported.push_back(dataset->reported());
   return checked;
 }
 
 size_t problem_count(const CheckedProgram& checked) {
   size_t count = 0;
   for (const auto& broken : checked.report.broken) count += broken.has_value();
-  for (const ToldProblem& told : checked.told) count += told.count > 0;
+  for (const ReportedProblem& reported : checked.reported) count += reported.count > 0;
   return count;
 }
 
@@ -80,11 +80,12 @@ std::string to_text(const CheckedProgram& checked) {
     text += fmt::format("    at first:   {}\n", printable(broken->expected.beginning));
     text += fmt::format("    process {}:  {}\n", broken->copy, printable(broken->found.beginning));
   }
-  for (size_t rank = 0; rank < checked.told.size(); ++rank) {
-    const ToldProblem& told = checked.told[rank];
-    if (told.count == 0) continue;
+  for (size_t rank = 0; rank < checked.reported.size(); ++rank) {
+    const ReportedProblem& reported = checked.reported[rank];
+    if (reported.count == 0) continue;
     text += fmt::format("  problem: process {} says of item {} of epoch {}: {}{}\n", rank,
-                        told.at.index, told.at.epoch, printable(told.text), more_items(told.count));
+                        reported.at.index, reported.at.epoch, printable(reported.text),
+                        more_items(reported.count));
   }
   for (const std::string& note : notes_of(checked)) text += "  note: " + note + "\n";
   return text;
@@ -104,15 +105,15 @@ json to_json(const CheckedProgram& checked) {
                         {"found", broken->found.beginning},
                         {"items", broken->count}});
   }
-  for (size_t rank = 0; rank < checked.told.size(); ++rank) {
-    const ToldProblem& told = checked.told[rank];
-    if (told.count == 0) continue;
+  for (size_t rank = 0; rank < checked.reported.size(); ++rank) {
+    const ReportedProblem& reported = checked.reported[rank];
+    if (reported.count == 0) continue;
     problems.push_back({{"kind", "told"},
-                        {"index", told.at.index},
-                        {"epoch", told.at.epoch},
+                        {"index", reported.at.index},
+                        {"epoch", reported.at.epoch},
                         {"process", rank},
-                        {"text", told.text},
-                        {"items", told.count}});
+                        {"text", reported.text},
+                        {"items", reported.count}});
   }
   return {{"problems", problem_count(checked)},
           {"dataset",

@@ -23,7 +23,7 @@ struct CheckedProgram {
   std::string command;
   int processes = 0;
   DatasetCheckReport<ProgramItem> report;
-  std::vector<ToldProblem> told;  // by process
+  std::vector<ReportedProblem> reported;  // by process
 };
 
 /// Starts the processes, with RANK, LOCAL_RANK and WORLD_SIZE as ranks have them, and asks them.

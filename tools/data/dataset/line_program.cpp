@@ -22,7 +22,7 @@ namespace ferry::tool {
 namespace {
 
 using ProgramClock = std::chrono::steady_clock;
-constexpr auto kStep = std::chrono::milliseconds(50);  // between looks at the stop flag
+constexpr auto kStep = std::chrono::milliseconds(50);  // between checks of the stop flag
 constexpr auto kGrace = std::chrono::milliseconds(500);
 
 std::string ending_of(int status) {
@@ -179,7 +179,7 @@ void LineProgram::fail_ended(std::string_view what) {
   ::close(to_);
   ::close(from_);
   process_ = -1;
-  fail(ErrorKind::io, "{} {} instead of answering {}; what it says of it stands above", who_,
+  fail(ErrorKind::io, "{} {} instead of answering {}; its own output is above", who_,
        ending_of(status), what);
 }
 

@@ -54,7 +54,7 @@ ProgramItem ProgramDataset::read(EpochIndex at) const {
   if (const auto problem = answer.find("problem"); problem != answer.end() && !problem->is_null()) {
     const std::string text =
         problem->is_string() ? problem->get<std::string>() : std::string("it names no problem");
-    if (told_.count++ == 0) told_ = {at, text, 1};
+    if (reported_.count++ == 0) reported_ = {at, text, 1};
   }
   // The line's own bytes: numbers that JSON's readers would round stay apart.
   return {digest_of(std::as_bytes(std::span(line))),

@@ -1,11 +1,11 @@
-// A dataset behind a program of the user's, in any language, one line an item:
+// A dataset that a program of the user's serves, in any language, one line an item:
 //
 //   the program                       ferry
 //   {"size": 1000}                                                   when it is ready
 //                                     {"index": 5, "epoch": 1}
 //   {"item": [3, 1, 4]}               any JSON; a digest of it where an item is large
 //                                     {"index": 6, "epoch": 1}
-//   {"item": null, "problem": "torch's generator was seeded"}        what it saw itself is told
+//   {"item": null, "problem": "torch's generator was seeded"}        a problem that it found itself
 //
 // It ends when its standard input does.
 #pragma once
@@ -26,8 +26,8 @@ struct ProgramItem {
   bool operator==(const ProgramItem& other) const { return digest == other.digest; }
 };
 
-/// What a program says of itself: the first time, and how often.
-struct ToldProblem {
+/// The problem that a program reports of itself: the first one, and how often.
+struct ReportedProblem {
   EpochIndex at;
   std::string text;
   int64_t count = 0;
@@ -42,13 +42,13 @@ class ProgramDataset final : public MultiEpochDataset<ProgramItem> {
   int64_t size() const noexcept override { return size_; }
   /// As the constructor.
   ProgramItem read(EpochIndex at) const override;
-  const ToldProblem& told() const noexcept { return told_; }
+  const ReportedProblem& reported() const noexcept { return reported_; }
 
  private:
   std::string who_;
   std::unique_ptr<LineProgram> program_;
   int64_t size_ = 0;
-  mutable ToldProblem told_;
+  mutable ReportedProblem reported_;
 };
 
 }  // namespace ferry::tool

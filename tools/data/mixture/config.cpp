@@ -142,7 +142,7 @@ void add_config_data(Command& data) {
       .type_name("");
   command.add_option("--weights", flags->weights, "Weight of each path in the blend")
       .type_name("W");
-  command.add_flag("--lines", flags->lines, "One a line");
+  command.add_flag("--lines", flags->lines, "Print one prefix per line");
   add_json_option(command, flags->json);
   command.footer(kConfigExamples);
   command.action([flags] {

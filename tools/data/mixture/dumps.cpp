@@ -148,8 +148,9 @@ std::vector<std::string> filter_paths(const std::vector<std::string>& paths,
   return kept;
 }
 
-size_t dump_count(uint64_t total_bytes, size_t files, std::optional<int64_t> wanted) {
-  const uint64_t count = wanted ? static_cast<uint64_t>(*wanted) : total_bytes / kDumpBytes + 1;
+size_t dump_count(uint64_t total_bytes, size_t files, std::optional<int64_t> requested) {
+  const uint64_t count =
+      requested ? static_cast<uint64_t>(*requested) : total_bytes / kDumpBytes + 1;
   return static_cast<size_t>(std::min<uint64_t>(count, files));
 }
 

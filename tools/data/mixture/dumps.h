@@ -17,8 +17,8 @@ std::vector<std::string> filter_paths(const std::vector<std::string>& paths,
                                       const std::vector<std::string>& in,
                                       const std::vector<std::string>& out);
 
-/// One for each 150 GB, or `wanted`; never more than files.
-size_t dump_count(uint64_t total_bytes, size_t files, std::optional<int64_t> wanted);
+/// `requested`, or one for each 150 GB; never more than files.
+size_t dump_count(uint64_t total_bytes, size_t files, std::optional<int64_t> requested);
 
 /// The files of each dump, as numbers: the largest first, each to the dump that is smallest so far.
 std::vector<std::vector<size_t>> balance_dumps(const std::vector<uint64_t>& bytes, size_t dumps);

@@ -44,7 +44,7 @@ struct MixFlags {
 struct MixedFolder {
   std::string folder, name;           // as given; in OUT
   std::vector<std::string> prefixes;  // relative, in the order in which they are taken
-  double wanted = 0;                  // share of the bytes
+  double target = 0;                  // share of the bytes
   size_t files = 0;
   uint64_t bytes = 0;
   int64_t tokens = 0;
@@ -94,7 +94,7 @@ Mixture plan_mixture(const MixFlags& flags) {
     MixedFolder one;
     one.folder = plain_folder(flags.folders[k]);
     one.name = free_name(flags.folders[k], names);
-    one.wanted = shares[k];
+    one.target = shares[k];
     for (const std::string& prefix : pairs_below(one.folder, FolderLinks::follow)) {
       one.prefixes.push_back(prefix + ".bin");
     }
@@ -171,7 +171,7 @@ std::string to_text(const Mixture& mixture) {
       {"folder", "files", "bytes", "tokens", "wanted", "reached"}};
   for (const MixedFolder& one : mixture.folders) {
     rows.push_back({printable(one.folder), grouped(static_cast<int64_t>(one.files)),
-                    human_bytes(one.bytes), grouped(one.tokens), fmt::format("{:.4f}", one.wanted),
+                    human_bytes(one.bytes), grouped(one.tokens), fmt::format("{:.4f}", one.target),
                     fmt::format("{:.4f}", mixture.share(one))});
   }
   std::string text =
@@ -192,7 +192,7 @@ json to_json(const Mixture& mixture) {
                        {"files", one.files},
                        {"bytes", one.bytes},
                        {"tokens", one.tokens},
-                       {"wanted", one.wanted},
+                       {"wanted", one.target},
                        {"reached", mixture.share(one)},
                        {"prefixes", one.prefixes}});
   }
@@ -225,7 +225,7 @@ void mix_data(const MixFlags& flags) {
 void add_mix_data(Command& data) {
   auto flags = std::make_shared<MixFlags>();
   Command command =
-      data.add_command("mix", "Make a mixture of token files by weight, as links, none twice");
+      data.add_command("mix", "Mix token files of folders by weight, as links, each at most once");
   command.add_option("--folders", flags->folders, "Folders of token files, at any depth")
       .required()
       .type_name("DIR");

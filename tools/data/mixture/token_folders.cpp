@@ -36,7 +36,7 @@ void add_files(const fs::path& folder, const fs::path& relative, FolderLinks lin
 std::vector<std::string> files_below(const std::string& folder, FolderLinks links) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
-    fail(ErrorKind::not_found, "{} is no folder", folder);
+    fail(ErrorKind::not_found, "{} is not a folder", folder);
   }
   std::vector<std::string> files;
   std::vector<fs::path> above;
@@ -65,15 +65,15 @@ std::vector<std::string> pairs_below(const std::string& folder, FolderLinks link
     std::string prefix = file.substr(0, file.size() - 4);
     for (const char* ending : {".bin", ".idx"}) {
       if (std::binary_search(files.begin(), files.end(), prefix + ending)) continue;
-      fail(ErrorKind::not_found,
-           "{}/{} has no {}{} beside it; token files are pairs: move it "
-           "elsewhere, or tokenise its text again",
-           folder, file, split_path(prefix).name, ending);
+      fail(
+          ErrorKind::not_found,
+          "{}/{} has no {}{}; token files are pairs: move it elsewhere, or tokenize its text again",
+          folder, file, split_path(prefix).name, ending);
     }
     prefixes.push_back(std::move(prefix));
   }
   if (prefixes.empty()) {
-    fail(ErrorKind::not_found, "no .bin file lies in the folder {} or below it", folder);
+    fail(ErrorKind::not_found, "no .bin file in the folder {} or below it", folder);
   }
   return prefixes;
 }

@@ -18,7 +18,7 @@
 
 namespace ferry::tool {
 
-/// Of one group of rows. Holds a page and the column's dictionary at a time. For one thread.
+/// Reads a column of one row group, holding one page and the column's dictionary. For one thread.
 class ParquetColumnReader {
  public:
   /// `bytes_read` counts stored bytes.

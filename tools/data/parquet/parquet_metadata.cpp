@@ -106,7 +106,7 @@ ParquetRowGroup read_group(ThriftReader& in, size_t& chunks) {
       ParquetChunk chunk;
       in.structure([&](const ThriftField& inner) {
         if (inner.id == 1) {
-          fail(ErrorKind::unsupported, "its columns lie in other files ({})",
+          fail(ErrorKind::unsupported, "its columns are in other files ({})",
                printable(shortened(std::string(in.text(inner)), 80)));
         }
         if (inner.id != 3 || inner.type != ThriftType::structure) return false;
@@ -195,7 +195,7 @@ void check_parquet(const ParquetMetadata& metadata, uint64_t data_bytes) {
     }
     for (const ParquetChunk& chunk : group.chunks) {
       if (chunk.begin <= data_bytes && chunk.bytes <= data_bytes - chunk.begin) continue;
-      fail(ErrorKind::corrupt, "a column of {} bytes from byte {} on lies behind its {} bytes",
+      fail(ErrorKind::corrupt, "a column of {} bytes from byte {} on goes past its {} bytes",
            chunk.bytes, chunk.begin, data_bytes);
     }
   }

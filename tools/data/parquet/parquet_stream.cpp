@@ -12,9 +12,9 @@
 namespace ferry::tool {
 namespace {
 
-constexpr size_t kColumnsTold = 20;
+constexpr size_t kColumnsShown = 20;
 
-// As a string of JSON. What is no UTF-8 stays as it is, for the reader of the lines to tell of.
+// Appends a JSON string. What is not UTF-8 stays as it is: the reader of the lines reports it.
 void append_json_string(std::string& line, std::string_view text) {
   line += '"';
   for (const char c : text) {
@@ -40,11 +40,11 @@ size_t leaf_of(const ParquetMetadata& metadata, const std::string& name, const s
       fail(ErrorKind::unsupported, "{}: column '{}' is {}; only columns of texts are read", path,
            name, leaf.is_flat ? "none of texts" : "a part of another, or a list");
     }
-    if (i < kColumnsTold) names += (i == 0 ? "" : ", ") + printable(shortened(leaf.name, 80));
+    if (i < kColumnsShown) names += (i == 0 ? "" : ", ") + printable(shortened(leaf.name, 80));
   }
   fail(ErrorKind::not_found,
        "{} has no column '{}'; it has {}{}; name those to take by --json-keys", path, name, names,
-       metadata.leaves.size() > kColumnsTold ? ", ..." : "");
+       metadata.leaves.size() > kColumnsShown ? ", ..." : "");
 }
 
 class ParquetStream final : public ByteStream {

@@ -13,7 +13,7 @@ bool RunLengths::begin_run() {
   is_packed_ = (header & 1) != 0;
   left_ = header >> 1;
   if (is_packed_) {
-    // The last group may be cut off behind its last number.
+    // The last group may be cut off after its last number.
     const uint64_t room = (bytes_.size() - at_) * 8;
     if (bits_ > 0 && left_ > room / static_cast<uint64_t>(bits_) + 8) return false;
     left_ *= 8;

@@ -40,10 +40,10 @@ int64_t ThriftReader::zigzag() {
   return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
 }
 
-void ThriftReader::expect(ThriftType found, ThriftType wanted) {
-  if (found == wanted) return;
+void ThriftReader::expect(ThriftType found, ThriftType expected) {
+  if (found == expected) return;
   fail(ErrorKind::corrupt, "a field of its metadata has the type {}, and should have {}",
-       static_cast<int>(found), static_cast<int>(wanted));
+       static_cast<int>(found), static_cast<int>(expected));
 }
 
 // `field` is the one before: the numbers of a structure's fields count on from each other.

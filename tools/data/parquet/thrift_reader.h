@@ -67,7 +67,7 @@ class ThriftReader {
   std::string_view text(const ThriftField& field);
   std::string_view text();  // an element of a list
   ThriftList read_list(const ThriftField& field);
-  static void expect(ThriftType found, ThriftType wanted);
+  static void expect(ThriftType found, ThriftType expected);
 
  private:
   // Structures in each other.

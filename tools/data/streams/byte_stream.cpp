@@ -93,7 +93,7 @@ class CountedStream final : public ByteStream {
   std::atomic<uint64_t>& count_;
 };
 
-// A stream of which the first bytes were looked at.
+// A stream whose first bytes were already read.
 class PeekedStream final : public ByteStream {
  public:
   PeekedStream(std::span<const std::byte> first, std::unique_ptr<ByteStream> stream)

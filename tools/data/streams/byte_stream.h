@@ -26,7 +26,7 @@ std::unique_ptr<ByteStream> file_stream(std::shared_ptr<const ReadableFile> file
                                         uint64_t end);
 
 /// A path that cannot seek (a FIFO, /dev/fd/63 of a shell's <(...)), or "-": standard input. While
-/// it waits for bytes it looks at `stop`: cancelled when that is set.
+/// it waits for bytes it polls `stop`: cancelled when that is set.
 std::unique_ptr<ByteStream> pipe_stream(const std::string& path, const std::atomic<bool>* stop);
 
 /// The same bytes; adds to `count` how many were read.

@@ -34,7 +34,7 @@ std::unique_ptr<ByteStream> xz_stream(std::unique_ptr<ByteStream> stream, std::s
 /// corrupt: `name` ends in the middle of what was compressed.
 [[noreturn]] void fail_short(const std::string& name, const char* format);
 
-/// corrupt: behind the end of what was compressed, `name` has bytes of something else.
+/// corrupt: other bytes follow the end of the compressed data in `name`.
 [[noreturn]] void fail_trailing(const std::string& name, const char* format);
 
 }  // namespace ferry::tool

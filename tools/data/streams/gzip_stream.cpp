@@ -69,7 +69,7 @@ class GzipStream final : public ByteStream {
     return !bytes.empty();
   }
 
-  // False at the end. Zeros behind a member, which tapes and blocks leave, are passed over.
+  // False at the end. Skips zeros after a member, with which tapes and blocks are padded.
   bool next_member() {
     while (true) {
       while (state_.avail_in > 0 && *state_.next_in == 0) ++state_.next_in, --state_.avail_in;

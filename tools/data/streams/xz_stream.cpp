@@ -35,7 +35,7 @@ class XzStream final : public ByteStream {
   }
 
  private:
-  // One stream each: of several at once, liblzma does not tell where one of them ends.
+  // One stream at a time: liblzma does not report the end of each of several.
   void begin_stream() {
     if (lzma_stream_decoder(&decoder_, kMostDecoderBytes, 0) != LZMA_OK) throw std::bad_alloc();
   }

@@ -46,7 +46,7 @@ void EncodeCounts::add(const EncodeCounts& other) {
   tokens += other.tokens;
   empty += other.empty;
   for (const BadLine& one : other.first_bad) {
-    if (first_bad.size() < kBadLinesTold) first_bad.push_back(one);
+    if (first_bad.size() < kBadLinesShown) first_bad.push_back(one);
   }
 }
 
@@ -119,13 +119,13 @@ void PieceEncoder::encode_line(const TextPiece& piece, std::string_view line, in
   if (const std::string problem =
           problem_of(piece, piece.is_document ? line : without_line_end(line));
       !problem.empty()) {
-    const bool told = !options_.skip_bad || counts.first_bad.size() < kBadLinesTold;
-    const std::string place = told ? place_of(piece, line.data(), line_of_piece) : "";
+    const bool shown = !options_.skip_bad || counts.first_bad.size() < kBadLinesShown;
+    const std::string place = shown ? place_of(piece, line.data(), line_of_piece) : "";
     if (!options_.skip_bad) {
-      fail(ErrorKind::corrupt, "{}: {}; mend it, or give --skip-bad to leave such {} out", place,
+      fail(ErrorKind::corrupt, "{}: {}; correct it, or give --skip-bad to leave such {} out", place,
            problem, piece.is_document ? "files" : "lines");
     }
-    if (told) counts.first_bad.push_back({place, problem});
+    if (shown) counts.first_bad.push_back({place, problem});
     ++counts.bad;
     return;
   }

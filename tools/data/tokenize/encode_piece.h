@@ -35,7 +35,7 @@ struct BadLine {
   std::string place;  // "data.jsonl, line 17"
   std::string problem;
 };
-inline constexpr size_t kBadLinesTold = 5;
+inline constexpr size_t kBadLinesShown = 5;
 
 /// What was met so far.
 struct EncodeCounts {
@@ -44,7 +44,7 @@ struct EncodeCounts {
   int64_t bad = 0;                 // lines that were left out for what is wrong with them
   int64_t characters = 0;          // code points, newlines included
   int64_t tokens = 0, empty = 0;   // of all keys; documents without a token
-  std::vector<BadLine> first_bad;  // kBadLinesTold at most
+  std::vector<BadLine> first_bad;  // kBadLinesShown at most
 
   void add(const EncodeCounts& other);
 };

@@ -53,7 +53,7 @@ std::string Journal::path_of(const std::string& prefix) { return prefix + ".unfi
 Journal::Journal(std::shared_ptr<const FileSystem> file_system, const std::string& prefix,
                  const json& settings)
     : file_system_(std::move(file_system)), path_(path_of(prefix)), settings_(settings.dump()) {
-  claim_ = std::make_unique<WriteLock>(file_system_, path_);
+  lock_ = std::make_unique<WriteLock>(file_system_, path_);
   if (file_system_->status(path_).kind == PathKind::missing) file_system_->create_folder(path_);
   if (file_system_->status(join(path_, kName)).kind != PathKind::missing) read(settings);
 }
@@ -94,7 +94,7 @@ void Journal::read(const json& settings) {
 
 void Journal::write(const JournalEntry& entry) {
   const json stored = {{"settings", json::parse(settings_)}, {"entry", json_of(entry)}};
-  publish_file(*file_system_, *claim_, join(path_, kName), json_text(stored), Existing::replace);
+  publish_file(*file_system_, *lock_, join(path_, kName), json_text(stored), Existing::replace);
   last_ = entry;
 }
 

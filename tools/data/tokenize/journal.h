@@ -1,4 +1,4 @@
-// A folder beside the output in which an interrupted run leaves what it wrote, and how far it came.
+// A folder next to the output where an interrupted run keeps what it wrote, and how far it came.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ class Journal {
   const std::string& path() const noexcept { return path_; }
   /// What the run before wrote last; nothing when there was none.
   const std::optional<JournalEntry>& last() const noexcept { return last_; }
-  /// Of output files that are on disk as far as it says.
+  /// Call it once the output files are on disk as far as `entry` says.
   void write(const JournalEntry& entry);
   /// The run is done.
   void remove();
@@ -48,7 +48,7 @@ class Journal {
   std::shared_ptr<const FileSystem> file_system_;
   std::string path_;
   std::string settings_;
-  std::unique_ptr<WriteLock> claim_;
+  std::unique_ptr<WriteLock> lock_;
   std::optional<JournalEntry> last_;
 };
 

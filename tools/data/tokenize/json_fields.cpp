@@ -168,7 +168,7 @@ class JsonFields::Reader {
 
   void add_text(size_t key) {
     if (peek() != '"') {
-      skip_value();  // what is broken is told first
+      skip_value();  // reports broken syntax first
       throw Problem{fmt::format("\"{}\" is neither a string nor a list of strings", keys_[key])};
     }
     const String string = read_string(true);
@@ -195,8 +195,8 @@ class JsonFields::Reader {
     }
   }
 
-  // Its text where that is `wanted`: a part of the line where nothing in it is escaped.
-  String read_string(bool wanted) {
+  // Returns its text if `keep`: a part of the line where nothing in it is escaped.
+  String read_string(bool keep) {
     take('"');
     String string;
     const size_t begin = at_, begin_unescaped = unescaped_.size();
@@ -204,13 +204,13 @@ class JsonFields::Reader {
     while (true) {
       const size_t plain = at_;
       skip_plain_text();
-      if (escaped && wanted) unescaped_.append(line_, plain, at_ - plain);
+      if (escaped && keep) unescaped_.append(line_, plain, at_ - plain);
       if (at_ == line_.size()) fail_here("a string does not end");
       if (line_[at_] == '"') break;
-      if (line_[at_] != '\\') fail_here("a control character stands unescaped in a string");
-      if (!escaped && wanted) unescaped_.append(line_, begin, at_ - begin);
+      if (line_[at_] != '\\') fail_here("a control character in a string is not escaped");
+      if (!escaped && keep) unescaped_.append(line_, begin, at_ - begin);
       escaped = true;
-      read_escape(string, wanted);
+      read_escape(string, keep);
     }
     string.text = escaped ? std::string_view(unescaped_).substr(begin_unescaped)
                           : line_.substr(begin, at_ - begin);
@@ -218,18 +218,18 @@ class JsonFields::Reader {
     return string;
   }
 
-  void read_escape(String& string, bool wanted) {
+  void read_escape(String& string, bool keep) {
     static constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
     ++at_;
     if (take('u')) {
       const char32_t code_point = read_code_point(string.lone_surrogate);
-      if (wanted) append_utf8(unescaped_, code_point);
+      if (keep) append_utf8(unescaped_, code_point);
       return;
     }
     const size_t letter = at_ < line_.size() ? kLetters.find(line_[at_]) : std::string_view::npos;
     if (letter == std::string_view::npos) fail_here("a backslash begins no escape");
     ++at_;
-    if (wanted) unescaped_ += kMeanings[letter];
+    if (keep) unescaped_ += kMeanings[letter];
   }
 
   char32_t read_code_point(bool& lone_surrogate) {
@@ -256,7 +256,7 @@ class JsonFields::Reader {
     return unit;
   }
 
-  // Of any kind, without recursion: a line may be of brackets alone.
+  // Skips any value, without recursion: a line may be nothing but brackets.
   void skip_value() {
     std::vector<char> open;
     do {
@@ -266,7 +266,7 @@ class JsonFields::Reader {
         ++at_;
         open.push_back(c);
         if (std::ssize(open) > kDeepestJson) {
-          fail_here(fmt::format("more than {} objects and lists lie in each other", kDeepestJson));
+          fail_here(fmt::format("objects and lists are nested more than {} deep", kDeepestJson));
         }
         if (!close(open)) {
           if (c == '{') skip_name();
@@ -332,7 +332,7 @@ class JsonFields::Reader {
     }
     if (peek() == '.') {
       ++at_;
-      if (digits() == 0) fail_here("a number has no digit behind its point");
+      if (digits() == 0) fail_here("a number has no digit after its point");
     }
     if (peek() == 'e' || peek() == 'E') {
       ++at_;

@@ -26,9 +26,8 @@ class JsonFields {
  public:
   explicit JsonFields(std::vector<std::string> keys);
 
-  /// Looks at one line, which is an object that has all the keys. Returns what is wrong with it,
-  /// with the column where that can be told; empty: nothing, and fields() are its. The line must
-  /// outlive them.
+  /// Reads one line, an object that has all the keys. Returns what is wrong with it, with the
+  /// column if known; empty: nothing, and fields() are its. The line must outlive them.
   std::string read(std::string_view line);
 
   /// In the order of the keys.

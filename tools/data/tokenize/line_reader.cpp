@@ -135,7 +135,7 @@ bool LineReader::read_piece(TextPiece& piece) {
     more = read_more(text);
   }
   size_t length = more ? line_begin : text.size();
-  if (at_ + length > until_) {  // the first line that begins at until_ or behind
+  if (at_ + length > until_) {  // the first line that begins at until_ or later
     const size_t newline = text.find('\n', until_ - at_ - 1);
     if (newline != std::string::npos) length = std::min(length, newline + 1);
   }

@@ -15,7 +15,7 @@ std::optional<int64_t> whole_number_of(std::string_view text) {
   return value;
 }
 
-// What a launcher tells by two variables: the number of this process, of how many.
+// A launcher's variables: the number of this process, and how many there are.
 struct PartVariables {
   const char* number;
   const char* count;
@@ -57,8 +57,8 @@ Part parse_part(const std::string& text, const Environment& environment) {
       if (const std::optional<Part> part = part_of(variables, environment)) return *part;
     }
     fail(ErrorKind::invalid,
-         "--part auto: neither a Slurm array nor srun or mpirun tells which of several processes "
-         "this is; give --part K/N, K from 0");
+         "--part auto: no Slurm array, srun or mpirun says which of several processes this is; "
+         "give --part K/N, K from 0");
   }
   const size_t slash = text.find('/');
   const auto number = whole_number_of(std::string_view(text).substr(0, slash));

@@ -8,8 +8,8 @@
 
 namespace ferry::tool {
 
-/// "3/16": the fourth of 16 parts. "auto": what a Slurm array, srun or mpirun tells its processes.
-/// invalid for anything else, and for auto where none tells.
+/// "3/16": the fourth of 16 parts. "auto": from the variables of a Slurm array, srun or mpirun.
+/// invalid for anything else, and for auto without such variables.
 Part parse_part(const std::string& text, const Environment& environment);
 
 /// PREFIX_00003-of-00016: so that parts sort by name. PREFIX alone where there is one part.

@@ -115,7 +115,7 @@ std::vector<InputRange> ranges_of(const std::vector<TextInput>& inputs, const Pa
   for (const TextInput& input : inputs) {
     total += std::max<uint64_t>(input.bytes, 1);  // an empty file belongs to one part, too
     if (!input.is_file && part.count > 1) {
-      fail(ErrorKind::invalid, "{} is no regular file, and cannot be divided by --part",
+      fail(ErrorKind::invalid, "{} is not a regular file, and cannot be divided by --part",
            input.path == "-" ? "standard input" : input.path);
     }
   }

@@ -40,8 +40,8 @@ struct Part {
   int64_t number = 0, count = 1;
 };
 
-/// Of an input: the lines that begin in [begin, end) of its stored bytes; the whole of one that
-/// cannot seek, or is a document, for the part where it begins.
+/// Lines of an input that begin in [begin, end) of its stored bytes. An input that cannot seek, or
+/// is one document, goes whole to the part where it begins.
 struct InputRange {
   size_t input = 0;
   uint64_t begin = 0, end = 0;

@@ -85,7 +85,7 @@ void check_options(const TokenizeFlags& flags, const TokenizePlan& plan, const P
   const auto pipe = std::find_if(plan.inputs.begin(), plan.inputs.end(),
                                  [](const TextInput& input) { return !input.is_file; });
   if (pipe != plan.inputs.end() && (plan.encode.partitions > 1 || flags.resume)) {
-    fail(ErrorKind::invalid, "{} is no regular file, which {} needs",
+    fail(ErrorKind::invalid, "{} is not a regular file, which {} needs",
          pipe->path == "-" ? "standard input" : pipe->path,
          flags.resume ? "--resume" : "--partitions");
   }

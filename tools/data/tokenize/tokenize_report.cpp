@@ -134,8 +134,8 @@ TokenizeLog::TokenizeLog(int64_t interval, bool quiet, uint64_t total_bytes)
       terminal_(isatty(STDERR_FILENO) == 1) {}
 
 void TokenizeLog::begin(const TokenizedText& tokenized, const EncodeCounts& of_earlier_run) {
-  begun_ = told_ = line_.seconds();
-  documents_told_ = earlier_documents_ = of_earlier_run.lines;
+  begun_ = reported_ = line_.seconds();
+  documents_reported_ = earlier_documents_ = of_earlier_run.lines;
   earlier_characters_ = of_earlier_run.characters;
   if (quiet_) return;
   std::string text = fmt::format("Processing data with {} workers.\n", tokenized.workers);
@@ -148,22 +148,22 @@ void TokenizeLog::begin(const TokenizedText& tokenized, const EncodeCounts& of_e
 void TokenizeLog::show(const EncodeCounts& counts, uint64_t bytes_read) {
   if (total_bytes_ > 0) line_.show({std::min(bytes_read, total_bytes_), total_bytes_});
   const double now = line_.seconds(), elapsed = now - begun_;
-  if (quiet_ || (interval_ == 0 && (terminal_ || now - told_ < 1))) return;
+  if (quiet_ || (interval_ == 0 && (terminal_ || now - reported_ < 1))) return;
   const int64_t step = interval_ == 0 ? kUsualInterval : interval_;
   const int64_t last = counts.lines / step * step;
   // Each multiple where an interval was asked for, as documents come by the piece.
-  int64_t told = interval_ == 0 ? last - step : documents_told_ / step * step;
-  if (last <= documents_told_) return;
+  int64_t documents = interval_ == 0 ? last - step : documents_reported_ / step * step;
+  if (last <= documents_reported_) return;
   const auto rate = [&](int64_t all, int64_t earlier) {
     return static_cast<double>(all - earlier) / elapsed;
   };
-  for (told += step; told <= last; told += step) {
-    print_aside(fmt::format("Processed {} documents ({} docs/s, {} MB/s).\n", told,
+  for (documents += step; documents <= last; documents += step) {
+    print_aside(fmt::format("Processed {} documents ({} docs/s, {} MB/s).\n", documents,
                             rate(counts.lines, earlier_documents_),
                             rate(counts.characters, earlier_characters_) / kMegabyte));
   }
-  documents_told_ = last;
-  told_ = now;
+  documents_reported_ = last;
+  reported_ = now;
 }
 
 }  // namespace ferry::tool

@@ -43,8 +43,8 @@ class TokenizeLog {
   uint64_t total_bytes_;
   ProgressLine line_;
   bool terminal_;
-  double begun_ = 0, told_ = 0;
-  int64_t documents_told_ = 0;
+  double begun_ = 0, reported_ = 0;
+  int64_t documents_reported_ = 0;
   int64_t earlier_documents_ = 0, earlier_characters_ = 0;
 };
 

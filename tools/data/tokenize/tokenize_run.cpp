@@ -210,8 +210,8 @@ class TokenizeRun {
     last_journal_ = Clock::now();
   }
 
-  // Whatever stopped the run is what is to be told. Writers that hold a part of a piece stand
-  // nowhere that a run could go on from: then what the journal said before stays.
+  // Report what stopped the run, not what fails here. A run cannot go on from writers that hold
+  // part of a piece: then the journal keeps its last entry.
   void leave_journal() noexcept {
     if (!journal_ || !is_between_pieces_) return;
     try {

@@ -30,7 +30,7 @@ struct TokenizePlan {
   uint64_t held_bytes = 256 << 20;
 };
 
-/// What a run tells while it runs, on the caller's thread.
+/// Callbacks of a run, on the caller's thread.
 struct TokenizeWatch {
   /// `bytes_done`: the part of the inputs' bytes that stands for the part of the work that is done.
   std::function<void(const EncodeCounts& so_far, uint64_t bytes_done)> piece_done;

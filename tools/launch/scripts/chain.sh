@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2153
-# The chain of an experiment's jobs. Sourced behind settings.sh, whose variables it uses, as it does
+# The chain of an experiment's jobs. Sourced after settings.sh, whose variables it uses, as it does
 # JOB and JOB_FOLDER, START_SCRIPT, and the functions cancel_waiting and is_job_running.
 #
 # A chain is the row of jobs that train one experiment, each going on where the one before it ended.
-# Its state lies in $FOLDER/chain:
+# Its state is in $FOLDER/chain:
 #   started    touched when a person starts the chain: triggers that are older are stale
 #   stopped    why no further job shall train; removed when a person starts the chain again
 #   failures   how many jobs in a row ended without a new checkpoint
@@ -137,7 +137,7 @@ look_at_triggers() {
 }
 
 # What the end of the training program means. $1: its exit code, $2: the iteration that it began with.
-# Codes of ferry train: 0 done or told to end, 2 and 5 arguments that no further job can mend.
+# Codes of ferry train: 0 done or asked to end, 2 and 5 arguments that no further job can mend.
 judge() {
   local now
   now=$(saved_iteration)

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What a job does around the training program. Sourced behind chain.sh.
+# What a job does around the training program. Sourced after chain.sh.
 
 # The program's code, copied once, so that later jobs run what the first one ran.
 back_up_code() {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The ranks of one pod. Which pod this is, and where the first one listens, comes from the operator
 # (PyTorchJob) or from the manifest (JobSet, Job). Kubernetes starts pods again that fail, up to its
-# limit: the exit code is 0 when there is nothing left to do, and 85 when the pod was told to end.
+# limit: the exit code is 0 when there is nothing left to do, and 85 when the pod was asked to end.
 set -uo pipefail
 ulimit -c 0
 LAUNCH_FOLDER=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)

@@ -8,9 +8,9 @@ LAUNCH_FOLDER=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 . "$LAUNCH_FOLDER/settings.sh"
 
 ranks=()
-is_told_to_end=false
+is_ending=false
 hand_on() {
-  is_told_to_end=true
+  is_ending=true
   if [ ${#ranks[@]} -gt 0 ]; then kill -s "$EXIT_SIGNAL" "${ranks[@]}" 2>/dev/null; fi
 }
 trap hand_on TERM INT "$EXIT_SIGNAL"
@@ -21,7 +21,7 @@ for ((local_rank = 0; local_rank < RANKS_PER_NODE; ++local_rank)); do
   ranks+=($!)
 done
 # A signal that came meanwhile has not reached all.
-if $is_told_to_end; then hand_on; fi
+if $is_ending; then hand_on; fi
 
 first_failure=0
 while [ ${#ranks[@]} -gt 0 ]; do

@@ -23,7 +23,7 @@ watch_signals
 prepare_folders || exit 74
 take_place || exit 75
 trap leave_place EXIT
-# All that is told goes to a log, too, whose writer outlives signals from the keyboard.
+# All output also goes to a log, whose writer outlives signals from the keyboard.
 exec > >(exec tee -i -a -- "$FOLDER/logs/$NAME-$JOB.out") 2>&1
 begin_chain || exit 74
 look_at_triggers || exit 0

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What a Slurm job does, behind its header and LAUNCH_FOLDER.
+# What a Slurm job does, after its header and LAUNCH_FOLDER.
 set -uo pipefail
 ulimit -c 0
 unset RANK LOCAL_RANK

@@ -56,8 +56,8 @@ int hue_of_run(size_t run);
 /// About as many round numbers from low to high as `count`, by powers of ten where `is_log`.
 std::vector<double> ticks(const ValueRange& range, int count);
 
-/// An SVG element. Its size does not depend on how many points the lines have. `number` tells the
-/// charts of a page apart.
+/// An SVG element. Its size does not depend on how many points the lines have. `number` identifies
+/// the chart within its page.
 std::string chart_svg(const Chart& chart, size_t number);
 
 /// A short piece of the line that stands for a run.

@@ -18,7 +18,7 @@ constexpr size_t kDateBytes = 19;                    // "2026-11-22 06:27:19"
 constexpr size_t kMostErrorText = 200;               // bytes
 
 using FigureNames = std::pair<std::string_view, std::string_view>;
-// Of the log, and of --metrics-json.
+// Names in the log, and in --metrics-json.
 constexpr std::array kFigureNames = {
     FigureNames{"elapsed time per iteration (ms)", "milliseconds"},
     FigureNames{"throughput per GPU (TFLOP/s/GPU)", "teraflops"},
@@ -49,7 +49,7 @@ std::optional<double> number_of(std::string_view text) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// The whole number that `text` begins with, behind blanks; `text` goes on behind it.
+// Reads a whole number, after optional blanks, from the start of `text` and removes it.
 std::optional<int64_t> take_whole(std::string_view& text) {
   const size_t begin = text.find_first_not_of(' ');
   if (begin == std::string_view::npos) return std::nullopt;
@@ -61,7 +61,7 @@ std::optional<int64_t> take_whole(std::string_view& text) {
 }
 
 // What follows `words` in `line`.
-std::optional<std::string_view> behind(std::string_view line, std::string_view words) {
+std::optional<std::string_view> after(std::string_view line, std::string_view words) {
   const size_t at = line.find(words);
   if (at == std::string_view::npos) return std::nullopt;
   return line.substr(at + words.size());
@@ -128,7 +128,7 @@ LogRecord error_record(std::string_view error) {
   record.text = "error: " + shortened(std::string(error), kMostErrorText);
   auto of_loss = error.find(" is not finite") == std::string_view::npos
                      ? std::nullopt
-                     : behind(error, "the loss of iteration ");
+                     : after(error, "the loss of iteration ");
   const auto iteration = of_loss ? take_whole(*of_loss) : std::nullopt;
   if (!iteration) return record;
   record.iteration = *iteration;
@@ -137,17 +137,17 @@ LogRecord error_record(std::string_view error) {
 }
 
 // "iteration 5/ 30 | consumed samples: 40 | ... |"
-LogRecord training_record(std::string_view line, std::string_view behind_name) {
+LogRecord training_record(std::string_view line, std::string_view fields) {
   LogRecord record;
-  const auto iteration = take_whole(behind_name);
-  if (!iteration || !behind_name.starts_with('/')) return {};
-  behind_name.remove_prefix(1);
-  record.planned = take_whole(behind_name).value_or(0);
+  const auto iteration = take_whole(fields);
+  if (!iteration || !fields.starts_with('/')) return {};
+  fields.remove_prefix(1);
+  record.planned = take_whole(fields).value_or(0);
   record.iteration = *iteration;
-  record.when = date_in(line.substr(0, line.size() - behind_name.size()));
+  record.when = date_in(line.substr(0, line.size() - fields.size()));
   while (true) {
-    const size_t bar = behind_name.find('|');
-    const std::string_view field = behind_name.substr(0, bar);
+    const size_t bar = fields.find('|');
+    const std::string_view field = fields.substr(0, bar);
     if (const size_t colon = field.find(':'); colon != std::string_view::npos) {
       std::string_view name = trimmed(field.substr(0, colon));
       for (const auto& [in_log, in_json] : kFigureNames) {
@@ -156,7 +156,7 @@ LogRecord training_record(std::string_view line, std::string_view behind_name) {
       if (const auto value = number_of(field.substr(colon + 1))) add_figure(record, name, *value);
     }
     if (bar == std::string_view::npos) break;  // a line that was cut has no bar at its end
-    behind_name.remove_prefix(bar + 1);
+    fields.remove_prefix(bar + 1);
   }
   drop_losses_of_none(record);
   add_loss_of_nan(record);
@@ -168,14 +168,14 @@ LogRecord training_record(std::string_view line, std::string_view behind_name) {
 // ..."
 LogRecord validation_record(std::string_view line, std::string_view at) {
   LogRecord record;
-  auto rest = behind(at, "iteration ");
+  auto rest = after(at, "iteration ");
   const auto iteration = rest ? take_whole(*rest) : std::nullopt;
   if (!iteration) return {};
   record.iteration = *iteration;
   record.is_validation = true;
   record.when = date_in(line.substr(0, static_cast<size_t>(at.data() - line.data())));
   const bool is_test = rest->substr(0, rest->find('|')).find("test set") != std::string_view::npos;
-  while (const auto next = behind(*rest, "|")) {
+  while (const auto next = after(*rest, "|")) {
     rest = next;
     const std::string_view field = rest->substr(0, rest->find('|'));
     const size_t value_at = field.find(" value:");
@@ -216,7 +216,7 @@ LogRecord progress_record(std::string_view line) {
     record.kind = LogRecord::Kind::job_began;
     return record;
   }
-  auto rest = behind(line, "\tIteration: ");
+  auto rest = after(line, "\tIteration: ");
   if (line.find("\tSaved ") == std::string_view::npos || !rest) return {};
   const auto iteration = take_whole(*rest);
   if (!iteration) return {};
@@ -227,7 +227,7 @@ LogRecord progress_record(std::string_view line) {
 
 LogRecord event_record(std::string_view line) {
   LogRecord record;
-  if (auto rest = behind(line, "successfully saved checkpoint from iteration")) {
+  if (auto rest = after(line, "successfully saved checkpoint from iteration")) {
     const auto iteration = take_whole(*rest);
     if (!iteration) return {};
     record.iteration = *iteration;
@@ -235,13 +235,13 @@ LogRecord event_record(std::string_view line) {
   } else if (line.find("[before the start of training step]") != std::string_view::npos) {
     record.kind = LogRecord::Kind::job_began;
     record.when = date_in(line);
-  } else if (const auto why = behind(line, "[exiting program")) {
+  } else if (const auto why = after(line, "[exiting program")) {
     record.kind = LogRecord::Kind::exit;
     record.text = "exiting program" + std::string(why->substr(0, why->find(']')));
     record.when = date_in(line);
-  } else if (const auto error = behind(line, "ferry: error: ")) {
+  } else if (const auto error = after(line, "ferry: error: ")) {
     return error_record(*error);
-  } else if (auto dots = behind(line, " seq_length ..")) {
+  } else if (auto dots = after(line, " seq_length ..")) {
     dots->remove_prefix(std::min(dots->find_first_not_of('.'), dots->size()));
     const auto length = take_whole(*dots);
     if (!length) return {};
@@ -259,10 +259,10 @@ LogRecord read_log_line(std::string_view line) {
   const std::string_view text = trimmed(line);
   if (text.starts_with('{')) return json_record(text);
   if (line.find("\tJob ID: ") != std::string_view::npos) return progress_record(line);
-  if (const auto at = behind(line, "validation loss at ")) return validation_record(line, *at);
-  if (text.starts_with("iteration ")) return training_record(line, *behind(line, "iteration "));
-  if (const auto rest = behind(line, "] iteration ")) return training_record(line, *rest);
-  if (const auto rest = behind(line, ": iteration ")) return training_record(line, *rest);
+  if (const auto at = after(line, "validation loss at ")) return validation_record(line, *at);
+  if (text.starts_with("iteration ")) return training_record(line, *after(line, "iteration "));
+  if (const auto rest = after(line, "] iteration ")) return training_record(line, *rest);
+  if (const auto rest = after(line, ": iteration ")) return training_record(line, *rest);
   return event_record(line);
 }
 

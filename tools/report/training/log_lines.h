@@ -26,8 +26,8 @@ struct LogRecord {
   bool is_json = false;
   bool is_validation = false;  // figures of an evaluation
   int64_t iteration = 0;       // at least 0
-  int64_t planned = 0;         // iterations of the run; 0: not told
-  std::string when;            // "2026-11-22 06:27:19", empty: not told
+  int64_t planned = 0;         // iterations of the run; 0: unknown
+  std::string when;            // "2026-11-22 06:27:19", empty: unknown
   std::string text;
   /// By the names that --metrics-json gives them: "lm loss", "learning_rate", "lm loss validation".
   /// Values may be NaN.

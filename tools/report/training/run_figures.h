@@ -18,25 +18,25 @@ using NamedSeries = std::vector<std::pair<std::string, Series>>;
 struct Restart {
   int64_t iteration = 0;       // the first that it did
   int64_t replaced_until = 0;  // iterations from there to here were done before; 0: none
-  std::string when;            // empty: not told
+  std::string when;            // empty: unknown
 };
 
 struct RunFigures {
   std::string name;
   std::vector<std::string> sources;  // files and folders that were read
   NamedSeries series;  // names as LogRecord's; "tokens_per_second" or "samples_per_second" besides
-  std::map<int64_t, std::string> saves;  // iteration: when, empty: not told
+  std::map<int64_t, std::string> saves;  // iteration: when, empty: unknown
   std::vector<int64_t> on_disk;          // iterations that a run folder holds whole, rising
   std::vector<Restart> restarts;
   std::vector<std::string> exits;  // why jobs ended
   bool has_ended = false;          // nothing is logged after the last exit
   std::string last_exit;           // of those with a time the latest
   int64_t first = 0, last = 0;     // iterations with figures
-  int64_t planned = 0;             // iterations; 0: not told
+  int64_t planned = 0;             // iterations; 0: unknown
   int64_t lines = 0, lines_used = 0;
   std::vector<std::string> notes;
 
-  const Series* find(std::string_view wanted) const;  // null without points
+  const Series* find(std::string_view name) const;  // null without points
 };
 
 /// Sum over the values of all points.
@@ -47,7 +47,7 @@ double total(const Series& series);
 /// the first are kept.
 class RunFiguresBuilder {
  public:
-  /// Of the next line of any source.
+  /// Adds the next line of any source.
   void add(const LogRecord& record);
   void add_line() { ++run_.lines; }
   void add_source(const std::string& path) { run_.sources.push_back(path); }
@@ -56,7 +56,7 @@ class RunFiguresBuilder {
   RunFigures finish(std::string name);
 
  private:
-  // Log lines and JSON lines tell of the same iterations, each in an order of its own.
+  // Log lines and JSON lines describe the same iterations, each in an order of its own.
   struct Lineage {
     NamedSeries series;
     std::vector<Restart> restarts;

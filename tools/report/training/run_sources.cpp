@@ -116,14 +116,14 @@ RunFigures read_run_figures(const FileSystem& file_system, const std::string& pa
       };
       read_lines(*file_system.open(file), take, read);
     }
-    // Behind the files: these say when something was saved, a folder when it was last changed.
+    // After the files: these say when something was saved, a folder only when it last changed.
     if (file_system.status(path).kind == PathKind::folder) add_folder(file_system, path, builder);
   }
   RunFigures run = builder.finish(paths);
   if (run.lines_used == 0 && run.saves.empty()) {
     fail(ErrorKind::not_found,
-         "{} holds nothing of a run's training: a log of Megatron-LM or ferry, JSON lines of "
-         "--metrics-json, progress.txt or a run folder is wanted",
+         "{} holds nothing of a run's training: expected a log of Megatron-LM or ferry, JSON lines "
+         "of --metrics-json, progress.txt or a run folder",
          printable(paths));
   }
   return run;

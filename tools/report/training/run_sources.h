@@ -1,4 +1,4 @@
-// Reads what a run left behind: logs, metrics, progress.txt, its folder.
+// Reads what is on disk of a run: logs, metrics, progress.txt, its folder.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace ferry::tool {
 /// log of Megatron-LM or ferry, of any size, JSON lines of --metrics-json, or a progress.txt. A
 /// folder gives its iterations, progress.txt, and its files whose names end in .log, .out or
 /// .jsonl, by name; an experiment folder of `ferry launch` its logs and its run. Time is the files'
-/// size, memory is bounded. `read` is told of pieces of so many bytes, and may throw. not_found
+/// size, memory is bounded. `read` is called with the bytes read, and may throw. not_found
 /// where nothing of a run is there.
 RunFigures read_run_figures(const FileSystem& file_system, const std::string& paths,
                             const std::function<void(uint64_t)>& read = {});

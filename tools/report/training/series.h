@@ -8,7 +8,7 @@
 
 namespace ferry::tool {
 
-/// Values that follow each other, taken together.
+/// Consecutive values, merged.
 struct SeriesPoint {
   int64_t first = 0, last = 0;  // iterations
   int64_t count = 0;
@@ -23,7 +23,7 @@ class Series {
   /// `iteration` is not below the last one; the same one again replaces its value where it still
   /// has a point of its own. A value that is not finite makes no point, and is counted.
   void add(int64_t iteration, double value);
-  /// Forgets what is of `iteration` and behind it. A point that it falls into keeps its mean.
+  /// Drops the values of `iteration` and later. A point that it falls into keeps its mean.
   void forget_from(int64_t iteration);
 
   const std::vector<SeriesPoint>& points() const noexcept { return points_; }
@@ -31,8 +31,8 @@ class Series {
   int64_t first_not_finite() const noexcept { return first_not_finite_; }  // iteration
   /// Each point is a value of its own.
   bool is_exact() const noexcept { return values_each_ == 1; }
-  /// The value of the last iteration, finite or not; NaN where there is none. As last() where that
-  /// iteration shares a point, or where what came behind the last point was forgotten.
+  /// The value of the last iteration, finite or not; NaN where there is none. The same as last()
+  /// where that iteration shares a point, or where later values were dropped.
   double latest() const;
   double last() const { return points_.back().mean; }  // as of all below: there is a point
   double least() const;
@@ -47,7 +47,7 @@ class Series {
   int64_t values_each_ = 1;  // of a point that is full
   int64_t not_finite_ = 0, first_not_finite_ = 0;
   int64_t last_not_finite_ = 0;             // iteration, where there is a value
-  std::optional<double> value_not_finite_;  // of the last iteration, behind all points
+  std::optional<double> value_not_finite_;  // of the last iteration, after all points
 };
 
 }  // namespace ferry::tool

@@ -19,7 +19,7 @@ struct KnownFigure {
   std::string_view name, title, unit;
   bool is_steady;  // worth a drawing only where it changes
 };
-// In the order of the page, behind the losses.
+// In the order of the page, after the losses.
 constexpr std::array kFigures = {
     KnownFigure{"learning_rate", "Learning rate", "step size", false},
     KnownFigure{"grad_norm", "Norm of the gradients", "L2 norm", false},

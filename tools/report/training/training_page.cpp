@@ -24,7 +24,7 @@ std::string legend(const std::vector<RunFigures>& runs) {
   return text + "</ul>\n";
 }
 
-// What is told of each run in one line of the table.
+// A line of the table: one figure of every run.
 struct FigureRow {
   std::string name;
   std::function<std::string(const RunFigures&)> value;

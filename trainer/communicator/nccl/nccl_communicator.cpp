@@ -241,21 +241,21 @@ class NcclCommunicator final : public Communicator {
   void combine_own(Combination combination, ConstArray x, int64_t count, Array y) {
     const int64_t most = piece_elements(x.type, size() - 1);
     const cudaStream_t moves = lane_->stream;
-    const bool is_beside = count > most && lane_->sum_stream != nullptr;
-    const cudaStream_t sums = is_beside ? lane_->sum_stream : moves;
+    const bool uses_sum_stream = count > most && lane_->sum_stream != nullptr;
+    const cudaStream_t sums = uses_sum_stream ? lane_->sum_stream : moves;
     const bool is_copied = does_copy(bytes_of(count, x.type));
     if (is_copied) copies_->begin(moves, x.data);
     int half = 0;
-    for (int64_t begin = 0; begin < count; begin += most, half = is_beside ? 1 - half : 0) {
+    for (int64_t begin = 0; begin < count; begin += most, half = uses_sum_stream ? 1 - half : 0) {
       const int64_t piece = std::min(most, count - begin);
-      if (is_beside && begin >= 2 * most) NcclWorld::wait_for_sums(*lane_, half);
+      if (uses_sum_stream && begin >= 2 * most) NcclWorld::wait_for_sums(*lane_, half);
       const Array others(lane_->temporary(half), x.type);
       if (is_copied) {
         copy_parts(begin, count, piece, others);
       } else {
         bring_parts(x, begin, count, piece, others);
       }
-      if (is_beside) world_->follow(sums, moves);
+      if (uses_sum_stream) world_->follow(sums, moves);
       kernels::cuda::combine_parts(world_->device(), sums, combination,
                                    {.ranks = size(),
                                     .own = x.from(rank() * count + begin).data,
@@ -263,10 +263,10 @@ class NcclCommunicator final : public Communicator {
                                     .others = others.data,
                                     .stride = piece},
                                    y.from(begin), piece);
-      if (is_beside) NcclWorld::has_summed(*lane_, half);
+      if (uses_sum_stream) NcclWorld::has_summed(*lane_, half);
     }
     if (is_copied) copies_->end();
-    if (is_beside) world_->follow(moves, sums);
+    if (uses_sum_stream) world_->follow(moves, sums);
   }
 
   // Exchanges `piece` elements from `begin` on of the parts (`count` elements each) with every

@@ -65,7 +65,7 @@ void NcclWorld::come_up() {
   });
 }
 
-NcclLane NcclWorld::open_lane(size_t bytes, bool sums_beside) {
+NcclLane NcclWorld::open_lane(size_t bytes, bool overlaps_sums) {
   NcclLane lane;
   lane.bytes = bytes;
   lane.memory = kernels_.allocate(bytes);
@@ -73,7 +73,7 @@ NcclLane NcclWorld::open_lane(size_t bytes, bool sums_beside) {
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
   }
   lane.stream = make_stream();
-  if (sums_beside) lane.sum_stream = make_stream();
+  if (overlaps_sums) lane.sum_stream = make_stream();
   follow(lane.stream, device().stream());  // the memory is being cleared
   return lane;
 }

@@ -137,7 +137,7 @@ class NcclWorld {
     ncclComm_t communicator;
   };
 
-  NcclLane open_lane(size_t bytes, bool sums_beside);
+  NcclLane open_lane(size_t bytes, bool overlaps_sums);
 
   cudaEvent_t take_event();
   ncclResult_t state_of(ncclComm_t communicator);

@@ -64,8 +64,8 @@ IndexedDatasetWriter::IndexedDatasetWriter(std::shared_ptr<const FileSystem> fil
     fail(ErrorKind::invalid, "token files cannot hold {} values", torch_name(type));
   }
   check_target(*file_system_, prefix_, overwrite);
-  index_claim_ = std::make_unique<WriteLock>(file_system_, prefix_ + ".idx");
-  token_claim_ = std::make_unique<WriteLock>(file_system_, prefix_ + ".bin");
+  index_lock_ = std::make_unique<WriteLock>(file_system_, prefix_ + ".idx");
+  token_lock_ = std::make_unique<WriteLock>(file_system_, prefix_ + ".bin");
   open_files();
 }
 
@@ -76,9 +76,9 @@ void IndexedDatasetWriter::open_files() {
     index_path_ = base + ".idx";
     boundaries_path_ = base + ".documents";
   } else {
-    tokens_path_ = token_claim_->partial_path();
-    index_path_ = index_claim_->partial_path();
-    boundaries_path_ = index_claim_->trash_path();  // belongs to nobody: removed after a crash
+    tokens_path_ = token_lock_->partial_path();
+    index_path_ = index_lock_->partial_path();
+    boundaries_path_ = index_lock_->trash_path();  // belongs to nobody: removed after a crash
   }
   const bool goes_on = work_ && work_->go_on;
   const auto opened = [&](const std::string& path) {
@@ -270,14 +270,14 @@ void IndexedDatasetWriter::commit() {
     (*file)->close();
     file->reset();
   }
-  index_claim_->check();
-  token_claim_->check();
+  index_lock_->check();
+  token_lock_->check();
   if (overwrite_) {
-    file_system_->remove_all(index_claim_->target());
+    file_system_->remove_all(index_lock_->target());
     file_system_->sync_folder(split_path(prefix_).parent);
   }
-  put(tokens_path_, token_claim_->target());
-  put(index_path_, index_claim_->target());
+  put(tokens_path_, token_lock_->target());
+  put(index_path_, index_lock_->target());
 }
 
 }  // namespace ferry

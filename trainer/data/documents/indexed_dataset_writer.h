@@ -134,7 +134,7 @@ class IndexedDatasetWriter {
   DType type_;
   bool overwrite_;
   std::optional<WorkFolder> work_;
-  std::unique_ptr<WriteLock> index_claim_, token_claim_;
+  std::unique_ptr<WriteLock> index_lock_, token_lock_;
   std::string tokens_path_, index_path_, boundaries_path_;
   std::unique_ptr<WritableFile> tokens_, index_, boundaries_file_;
   uint64_t written_bytes_ = 0, open_tokens_ = 0;  // of the open sequence

@@ -11,13 +11,13 @@ std::vector<int64_t> elements_to_check(int64_t size, const DatasetCheckOptions& 
   std::set<int64_t> elements{0};
   if (options.items > 1) elements.insert(size - 1);
   std::mt19937_64 random(options.seed);
-  const auto wanted = static_cast<size_t>(std::min(size, options.items));
-  if (wanted == static_cast<uint64_t>(size)) {
-    std::vector<int64_t> all(wanted);
+  const auto count = static_cast<size_t>(std::min(size, options.items));
+  if (count == static_cast<uint64_t>(size)) {
+    std::vector<int64_t> all(count);
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
-  while (elements.size() < wanted) {
+  while (elements.size() < count) {
     elements.insert(static_cast<int64_t>(random() % static_cast<uint64_t>(size)));
   }
   return {elements.begin(), elements.end()};

@@ -69,20 +69,21 @@ int64_t count_tokens(const TokenSource& source, SequenceRange range) {
 }
 
 EpochPlan plan_epochs(int64_t tokens_per_epoch, int64_t sequence_length,
-                      std::optional<int64_t> wanted_samples, bool drop_last) {
+                      std::optional<int64_t> samples, bool drop_last) {
   if (sequence_length < 1) {
     fail(ErrorKind::invalid, "cannot make samples of {} tokens", sequence_length);
   }
-  const int64_t wanted = wanted_samples.value_or(0);
-  if (wanted < 0) fail(ErrorKind::invalid, "cannot make {} samples", wanted);
+  const int64_t least_samples = samples.value_or(0);
+  if (least_samples < 0) fail(ErrorKind::invalid, "cannot make {} samples", least_samples);
   EpochPlan plan;
-  if (wanted > 0) {
+  if (least_samples > 0) {
     if (tokens_per_epoch < 1) {
-      fail(ErrorKind::invalid, "cannot make {} samples from sequences without tokens", wanted);
+      fail(ErrorKind::invalid, "cannot make {} samples from sequences without tokens",
+           least_samples);
     }
     const int64_t tokens =
-        checked_add(checked_multiply(wanted, sequence_length, "tokens of all samples"), int64_t{1},
-                    "tokens of all samples");
+        checked_add(checked_multiply(least_samples, sequence_length, "tokens of all samples"),
+                    int64_t{1}, "tokens of all samples");
     plan.epochs = tokens / tokens_per_epoch + (tokens % tokens_per_epoch != 0 ? 1 : 0);
   }
   const int64_t all = checked_multiply(plan.epochs, tokens_per_epoch, "tokens of all epochs");
@@ -95,7 +96,7 @@ EpochPlan plan_epochs(int64_t tokens_per_epoch, int64_t sequence_length,
     const int64_t before = count_samples(all - tokens_per_epoch, sequence_length, true);
     const int64_t one_epoch = count_samples(tokens_per_epoch, sequence_length, true);
     plan.last_epoch_apart =
-        wanted - before < static_cast<int64_t>(0.80 * static_cast<double>(one_epoch));
+        least_samples - before < static_cast<int64_t>(0.80 * static_cast<double>(one_epoch));
     if (plan.last_epoch_apart) plan.samples_before_last_epoch = before;
   }
   return plan;

@@ -44,7 +44,7 @@ struct EpochPlan {
 /// last tokens, too few for a sample, make a padded one. invalid if samples are requested and the
 /// split has no tokens.
 EpochPlan plan_epochs(int64_t tokens_per_epoch, int64_t sequence_length,
-                      std::optional<int64_t> wanted_samples, bool drop_last);
+                      std::optional<int64_t> samples, bool drop_last);
 
 std::vector<int32_t> build_document_index(SequenceRange range, const EpochPlan& plan,
                                           NumpyRandomState& random);

@@ -148,8 +148,8 @@ void IndexCache::store(std::initializer_list<File> arrays) const {
   files.push_back({split_path(description).name, {std::as_bytes(std::span(description_))}});
   try {
     make_folders(*file_system_, folder_);
-    const WriteLock claim(file_system_, description);
-    publish_files(*file_system_, claim, folder_, files, Existing::replace);
+    const WriteLock lock(file_system_, description);
+    publish_files(*file_system_, lock, folder_, files, Existing::replace);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::busy) return;
     fail(error.kind(), "{}; choose another folder for the sample order with --data-cache-path",

@@ -156,7 +156,7 @@ class ShardRows {
   int last_axis() const { return static_cast<int>(axes_) - 1; }
   // ShardRows after the one that holds element `position`, as far as they are a step of one axis
   // apart.
-  int64_t rows_behind(int64_t position) const {
+  int64_t rows_after(int64_t position) const {
     if (axes_ < 2) return 0;
     return box_.size[axes_ - 2] - 1 - position / strides_[axes_ - 2] % box_.size[axes_ - 2];
   }
@@ -196,7 +196,7 @@ void add_run_moves(const Shard& from, const Shard& to, uint32_t input, std::vect
     int64_t rows = 1;
     if (columns == out.columns()) {
       rows =
-          std::min({(to.run_count - at) / columns, in.rows_behind(in_at), out.rows_behind(out_at)});
+          std::min({(to.run_count - at) / columns, in.rows_after(in_at), out.rows_after(out_at)});
     }
     if (rows < 2) {
       add(at, 1, count);

@@ -51,7 +51,7 @@ class LegacyPlanner {
     output_.warnings = state_.warnings;
     std::string lost = lost_objects(state_, "a folder of ranks", true);
     if (!lost.empty()) output_.warnings.push_back(std::move(lost));
-    tell_of_rng();
+    report_rng();
     return std::move(output_);
   }
 
@@ -157,7 +157,7 @@ class LegacyPlanner {
     return file.tensor(std::move(state), local_shape(parameter));
   }
 
-  void tell_of_rng() {
+  void report_rng() {
     if (state_.rng.empty() || has_rng_of_grid(state_, target_.run)) return;
     output_.warnings.push_back(
         "The random number states are of other tensor and pipeline sizes: every rank continues "

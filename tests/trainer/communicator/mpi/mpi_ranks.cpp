@@ -56,7 +56,7 @@ std::vector<std::string> on_ranks(int size, const RankBody& body) {
       links->withdraw();
     }
   }
-  // Others' errors are told by them; all are here until nobody needs them any more.
+  // Other ranks report their own errors; all stay until nobody needs them any more.
   try {
     group->barrier();
   } catch (const Error&) {

@@ -111,7 +111,7 @@ TEST(IndexedDataset, HoldsEveryTypeOfToken) {
   EXPECT_EQ(token_type_for(65500), DType::i32);
 }
 
-// datatrove tells the size of an index of one sequence a document; codes are Megatron-LM's.
+// The size of an index of one sequence a document is datatrove's; codes are Megatron-LM's.
 TEST(IndexedDataset, HasTheLayoutThatOthersRead) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   IndexedDatasetWriter writer(memory, "many", DType::u16);

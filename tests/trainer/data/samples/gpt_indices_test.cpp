@@ -72,7 +72,7 @@ TEST(RandomOrder, TorchDrawsUniformNumbersSo) {
   EXPECT_EQ(test::md5_of(std::as_bytes(std::span(values))), "40ea79e66037f0a63d6906f5569ab57b");
 }
 
-// Of sequences of 7 3 12 5 9 4 tokens, samples of 8, seed 1234 where no other is said.
+// Built from sequences of 7 3 12 5 9 4 tokens: samples of 8, seed 1234 by default.
 struct Built {
   EpochPlan plan;
   std::vector<int32_t> documents, rows;

@@ -113,7 +113,7 @@ TEST(IndexCache, KilledWhileItIsStored) {
   EXPECT_GT(kills, 50u);
 }
 
-// Token files that were written again under the same name: nothing in the description tells.
+// Token files that were written again under the same name: nothing in the description shows it.
 TEST(IndexCache, OtherTokensUnderTheSameNameAreNoticed) {
   const auto memory = test::corpora();
   DataOptions alone = options();
@@ -135,7 +135,7 @@ TEST(IndexCache, OtherTokensUnderTheSameNameAreNoticed) {
   EXPECT_EQ(files_of(*memory), files_of(*other));
 }
 
-TEST(IndexCache, LiesBesideTheDatasetWhereNoneIsNamed) {
+TEST(IndexCache, IsNextToTheDatasetWhereNoneIsNamed) {
   const auto memory = test::corpora();
   DataOptions alone = options();
   alone.data_path = {test::kCorpusA};

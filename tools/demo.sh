@@ -56,14 +56,14 @@ cat >llama.txt <<'END'
 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights
 --seq-length 128 --max-position-embeddings 128 --attention-dropout 0 --hidden-dropout 0
 --data-path licences_text_document --split 1,0,0 --tokenizer-type HuggingFaceTokenizer --tokenizer-model tokenizer --eval-iters 0
---micro-batch-size 8 --global-batch-size 8 --train-iters 240 --lr 4e-3 --min-lr 4e-4 --lr-decay-style cosine --lr-warmup-iters 20
---weight-decay 0.1 --clip-grad 1.0 --adam-beta2 0.95 --seed 1 --log-interval 20 --save-interval 60
+--micro-batch-size 4 --global-batch-size 8 --train-iters 120 --lr 4e-3 --min-lr 4e-4 --lr-decay-style cosine --lr-warmup-iters 10
+--weight-decay 0.1 --clip-grad 1.0 --adam-beta2 0.95 --seed 1 --log-interval 20 --save-interval 30
 END
 show "cat llama.txt"
 losses() { sed -n 's/.* iteration *\([0-9]*\)\/ *\([0-9]*\) .*lm loss: \([^ ]*\) .*/iteration \1 of \2   loss \3/p; s/ *successfully loaded checkpoint from .* at iteration/goes on from iteration/p' "$1"; }
 printf '\n$ ferry train @llama.txt --save runs/tiny --tensor-model-parallel-size 2 & kill -KILL $!\n'
 ferry train @llama.txt --save runs/tiny --tensor-model-parallel-size 2 >first.log &
-until grep -q 'iteration *140/' first.log || ! kill -0 $! 2>/dev/null; do sleep 0.1; done
+until grep -q 'iteration *80/' first.log || ! kill -0 $! 2>/dev/null; do sleep 0.1; done
 kill -KILL $! 2>/dev/null || true
 wait $! 2>/dev/null || true
 losses first.log

@@ -148,8 +148,8 @@ TEST(LibraryMessagesInFlags, AreSpelledAsOnTheCommandLine) {
             "for --pp, 2 fits; --tp -1: too small");
   EXPECT_EQ(in_flags(fmt::format("choose one ({})", option("only", "model.*"))),
             "choose one (--only 'model.*')");
-  EXPECT_EQ(in_flags(fmt::format("{} means nothing", option("renames", "it's=x"))),
-            "--rename 'it'\\''s=x' means nothing");
+  EXPECT_EQ(in_flags(fmt::format("{} has no match", option("renames", "it's=x"))),
+            "--rename 'it'\\''s=x' has no match");
   EXPECT_EQ(in_flags("options.only='model.* is cut"), "--only='model.* is cut");
   EXPECT_EQ(in_flags(std::string_view("a/my.options.only.safetensors")),
             "a/my.options.only.safetensors");

@@ -38,22 +38,22 @@ TEST_F(AsyncGroup, OneRanksErrorIsEveryRanks) {
   const auto errors = on_ranks(3, [&](std::shared_ptr<Group> group) {
     const int rank = group->rank();
     AsyncSaver saver(memory_, "runs/a", std::move(group), {});
-    std::string errors;
+    std::string messages;
     for (int64_t i = 1; i <= 3; ++i) {
       Snapshot snapshot = part_of_model(model_, i, rank, 3);
       if (i == 2 && rank == 1) snapshot.tensors[4].data = nullptr;
       try {
         saver.save(snapshot).wait();
       } catch (const Error& error) {
-        errors += error.what();
+        messages += error.what();
       }
     }
     try {
       saver.finish();
     } catch (const Error& error) {
-      errors += error.what();
+      messages += error.what();
     }
-    fail(ErrorKind::invalid, "errors: {}", errors);
+    fail(ErrorKind::invalid, "errors: {}", messages);
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("no memory is given"), HasSubstr("tensor weight"))));
   EXPECT_THAT(memory_->list("runs/a"),
@@ -81,7 +81,6 @@ TEST_F(AsyncGroup, RanksAtOtherIterationsMeetAtThoseThatTheyShare) {
     AsyncSaverOptions options;
     options.most_in_flight = 4;
     AsyncSaver saver(memory_, "runs/a", std::move(group), options);
-    std::string errors;
     for (int64_t i = 1; i <= 4; ++i) {
       if (i == 2 + rank) continue;  // rank 0 leaves 2 out, rank 1 leaves 3 out
       try {

@@ -1,4 +1,4 @@
-// Launch configurations and presets as what an estimate is about.
+// Estimates for launch configurations and presets.
 #pragma once
 
 #include <span>

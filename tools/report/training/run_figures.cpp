@@ -34,9 +34,9 @@ double figure(const LogRecord& record, std::string_view name) {
 
 }  // namespace
 
-const Series* RunFigures::find(std::string_view name) const {
+const Series* RunFigures::find(std::string_view figure) const {
   for (const auto& [known, one] : series) {
-    if (known == name) return one.points().empty() ? nullptr : &one;
+    if (known == figure) return one.points().empty() ? nullptr : &one;
   }
   return nullptr;
 }

@@ -36,7 +36,7 @@ struct RunFigures {
   int64_t lines = 0, lines_used = 0;
   std::vector<std::string> notes;
 
-  const Series* find(std::string_view name) const;  // null without points
+  const Series* find(std::string_view figure) const;  // null without points
 };
 
 /// Sum over the values of all points.

@@ -8,32 +8,56 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
-#include "convert/options.h"
+#include "ckpt/megatron/model/target_options.h"
 #include "ops/write_options.h"
 
 namespace ferry {
 
 enum class ConvertTarget { hugging_face, safetensors, torch_dist, torch };
 
+/// Options that the target does not use are refused, not ignored.
 struct ConvertOptions {
-  std::string source;  // a folder or file of any format that is read, or a run folder
-  std::string target;  // folder to create; for Megatron-LM a run folder, which gets a release
+  std::string source = {};  // a folder or file of any format that is read, or a run folder
+  std::string target = {};  // folder to create; for Megatron-LM a run folder, which gets a release
   ConvertTarget to = ConvertTarget::hugging_face;
-  OpenOptions open;
-  ExportOptions model;        // dtype and max_shard_bytes also serve plain safetensors
-  ImportOptions import;       // for Megatron-LM
+  OpenOptions open = {};
+
+  /// Instead of recognising it: "llama", "deepseek_v3", ... (export_families()).
+  std::optional<std::string> family = {};
+  std::optional<DType> dtype = {};  // of floating-point tensors; those kept in fp32 by design stay
   bool from_masters = false;  // the optimizer's fp32 master weights instead of the weights
-  std::string fill_from;      // for Hugging Face: the model that gives the tensors that are missing
   bool optimizer = false;     // safetensors, torch_dist, torch: the optimizer's state too
-  /// For a state dict: the folder of config.json, the model's tensors, and their names.
-  std::string config_folder;
-  std::vector<std::string> only;
-  std::vector<Rename> renames;
-  bool base_only = false;  // of a model with an adapter inside: without it
-  /// Modules that are to load a run of Megatron-LM's; nothing: transformer_engine.
-  std::optional<bool> transformer_engine;
-  WriteOptions write;  // release, zstd_level: torch_dist alone
+  bool base_only = false;     // of a model with an adapter inside: without it
+  std::string tokenizer_folder = {};  // tokenizer files to copy; empty: the checkpoint's, if any
+  bool ignore_index = false;  // of a Hugging Face folder whose index and shards disagree
+
+  // For Hugging Face; max_shard_bytes for plain safetensors, too.
+  std::optional<int64_t> vocab_size = {};  // rows to keep of the embedding and the output layer
+  bool cut_tokens = false;                 // let vocab_size cut rows of tokens that are known
+  bool keep_padding = false;               // keep all rows; excludes vocab_size
+  bool quantise_fp8 = false;   // linear layers in blocks of fp8 with scales, and config.json says so
+  bool as_is = false;          // a Hugging Face model is not compared with its config.json
+  std::string fill_from = {};  // the model that gives the tensors that are missing
+  uint64_t max_shard_bytes = 5'000'000'000;
+
+  // For Megatron-LM.
+  ParallelTarget layout = {};  // 1 rank of each kind where it is silent
+  /// The vocabulary is padded with rows of zeros to a multiple of this times the tensor-parallel
+  /// size, as Megatron-LM pads its own.
+  int64_t make_vocab_size_divisible_by = 128;
+  /// Modules that are to load the run; nothing: transformer_engine.
+  std::optional<bool> transformer_engine = {};
+
+  // Of a state dict: where config.json is, which tensors are the model's, and their names.
+  std::string config_folder = {};
+  std::vector<std::string> only = {};
+  std::vector<Rename> renames = {};
+  bool drop_unknown = false;  // leave out tensors that the family has not; else they are refused
+  std::vector<std::string> ignored_members = {};  // of config.json: left out, with a warning
+
+  WriteOptions write = {};  // release, zstd_level: torch_dist alone
 };
 
 struct ConvertReport {
@@ -46,8 +70,8 @@ struct ConvertReport {
   /// What Megatron-LM's own command line says to load it: "--load DIR", "--use-checkpoint-args",
   /// ...
   std::vector<std::string> load_with;
-  /// Where the run has an iteration already, its tracker names that: with `release` in its place,
-  /// Megatron-LM loads what was made.
+  /// The run already has an iteration; until its tracker file says `release`, Megatron-LM loads that
+  /// iteration.
   struct OtherIteration {
     int64_t iteration = 0;
     std::string tracker;  // the file that names it
@@ -60,8 +84,12 @@ struct ConvertReport {
   std::vector<std::string> warnings;  // they name options as option() does
 };
 
-/// invalid when options exclude each other or the target stands in the way; otherwise as
-/// open_checkpoint, plan_export, import_model, check and run. On any error the target is as it was.
+/// invalid when options exclude each other or the target exists already; mismatch when tensors are
+/// missing, left over or of another shape than the family's, or when no family fits; unsupported
+/// when the target cannot express what the source's model computes; not_found for a folder that is
+/// not there; exhausted for too little memory or disk space; busy when another process writes the
+/// target or replaces the source; otherwise as open_checkpoint(). On any error the target is as it
+/// was.
 /// Messages name options as option() does (ckpt/base/option_name.h).
 ConvertReport convert(const ConvertOptions& options);
 

@@ -30,6 +30,21 @@ struct Job {
   ParameterCount count;
 };
 
+ExportOptions export_options(const ConvertOptions& options) {
+  ExportOptions model;
+  model.family = options.family;
+  model.vocab_size = options.vocab_size;
+  model.cut_tokens = options.cut_tokens;
+  model.keep_padding = options.keep_padding;
+  model.dtype = options.dtype;
+  model.quantise_fp8 = options.quantise_fp8;
+  model.as_is = options.as_is;
+  model.ignore_index = options.ignore_index;
+  model.max_shard_bytes = options.max_shard_bytes;
+  model.tokenizer_folder = options.tokenizer_folder;
+  return model;
+}
+
 // A model in transformers' names keeps its vocabulary.
 void check_new_form(const Checkpoint& checkpoint, const ExportOptions& options) {
   const std::pair<std::string_view, bool> refused[] = {
@@ -45,12 +60,12 @@ void check_new_form(const Checkpoint& checkpoint, const ExportOptions& options) 
 // Options that describe a state dict apply to no other checkpoint.
 void check_no_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options,
                          bool made_arguments) {
-  if (options.model.as_is && checkpoint.format != Format::hugging_face) {
+  if (options.as_is && checkpoint.format != Format::hugging_face) {
     fail(ErrorKind::invalid, "{}: {} is for Hugging Face models, this is {}", checkpoint.path,
          option("as_is"), name(checkpoint.format));
   }
   const bool given = (!options.config_folder.empty() && !made_arguments) || !options.only.empty() ||
-                     !options.renames.empty() || options.import.drop_unknown;
+                     !options.renames.empty() || options.drop_unknown;
   if (!given) return;
   fail(ErrorKind::invalid,
        "{}: {}, {}, {} and {} are for state dicts and Hugging Face folders; the arguments of this "
@@ -88,14 +103,14 @@ void add_arguments(Checkpoint& checkpoint, const std::string& config_folder, Exp
 
 // What becomes of an adapter inside; of what is copied as it is, nothing.
 std::string apply_adapter(Checkpoint& checkpoint, const ConvertOptions& options) {
-  if (options.model.as_is) return {};
+  if (options.as_is) return {};
   const bool unknown =
       checkpoint.format == Format::hugging_face && recognise(checkpoint).family.empty();
   return resolve_adapter(checkpoint, options.base_only, unknown);
 }
 
 Job plan_hugging_face(Checkpoint& checkpoint, const ConvertOptions& options) {
-  ExportOptions model = options.model;
+  ExportOptions model = export_options(options);
   std::optional<Checkpoint> original;
   if (!options.fill_from.empty()) {
     original = open_source(checkpoint.catalog->file_system, options.fill_from, options);
@@ -114,7 +129,7 @@ Job plan_hugging_face(Checkpoint& checkpoint, const ConvertOptions& options) {
   const bool lacking = lacks_arguments(checkpoint);
   if (lacking) add_arguments(checkpoint, options.config_folder, model, warnings);
   check_no_state_dict(checkpoint, options, lacking);
-  if (!options.import.ignored_members.empty()) {
+  if (!options.ignored_members.empty()) {
     fail(ErrorKind::invalid,
          "{}: {} is for a config.json that is read, with {} and {} and of state dicts",
          checkpoint.path, option("ignored_members"), option("to", "torch_dist"), "torch");
@@ -133,7 +148,7 @@ Job plan_hugging_face(Checkpoint& checkpoint, const ConvertOptions& options) {
 
 Job plan_tensors(const Checkpoint& checkpoint, const ConvertOptions& options) {
   SafetensorsExport plain = plan_safetensors(
-      checkpoint.catalog, {options.optimizer, options.model.dtype, options.model.max_shard_bytes});
+      checkpoint.catalog, {options.optimizer, options.dtype, options.max_shard_bytes});
   Job job;
   job.planned.plan = std::move(plain.plan);
   job.count = plain.count;

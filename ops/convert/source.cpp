@@ -13,19 +13,19 @@ namespace ferry {
 
 Checkpoint open_source(const std::shared_ptr<const FileSystem>& file_system,
                        const std::string& path, const ConvertOptions& options) {
-  const bool keeps_names = options.model.as_is || options.to == ConvertTarget::safetensors;
+  const bool keeps_names = options.as_is || options.to == ConvertTarget::safetensors;
   Checkpoint checkpoint = keeps_names ? open_checkpoint(file_system, path, options.open)
                                       : open_model(file_system, path, options.open);
   const bool is_checked = options.to != ConvertTarget::safetensors;  // when it is planned
-  if (!is_checked && !options.model.ignore_index) require_index(checkpoint);
+  if (!is_checked && !options.ignore_index) require_index(checkpoint);
   return checkpoint;
 }
 
 bool is_read_as_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options) {
   if (is_state_dict(checkpoint)) return true;
   if (checkpoint.format != Format::hugging_face) return false;
-  return options.model.family || !options.config_folder.empty() || !options.only.empty() ||
-         !options.renames.empty() || options.import.drop_unknown;
+  return options.family || !options.config_folder.empty() || !options.only.empty() ||
+         !options.renames.empty() || options.drop_unknown;
 }
 
 StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options) {
@@ -50,11 +50,11 @@ StateDict open_state_dict(const Checkpoint& checkpoint, const ConvertOptions& op
   }
   state_dict.config_folder = options.config_folder;
   state_dict.fill_from = options.fill_from;
-  state_dict.family = options.model.family;
-  state_dict.ignored_members = options.import.ignored_members;
+  state_dict.family = options.family;
+  state_dict.ignored_members = options.ignored_members;
   state_dict.optimizer = options.optimizer;
   state_dict.language_part = options.to != ConvertTarget::hugging_face;
-  state_dict.drop_unknown = options.import.drop_unknown;
+  state_dict.drop_unknown = options.drop_unknown;
   state_dict.base_only = options.base_only;
   StateDict result = read_state_dict(checkpoint, state_dict);
   for (size_t i = 0; i < used.size(); ++i) {

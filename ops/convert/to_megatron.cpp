@@ -66,7 +66,7 @@ std::vector<std::string> loading_flags(const Import& model, const ParallelLayout
   if (options.optimizer) {
     flags.insert(flags.end(), {"--use-distributed-optimizer", "--override-opt_param-scheduler"});
   }
-  say_layout(sizes, options.import.layout, flags);
+  say_layout(sizes, options.layout, flags);
   if (options.transformer_engine == false) flags.push_back("--transformer-impl local");
   flags.insert(flags.end(), model.flags.begin(), model.flags.end());
   return flags;
@@ -114,7 +114,7 @@ Model model_of_state_dict(const Checkpoint& stored, const ConvertOptions& option
           std::move(state_dict.source)};
 }
 
-Model open_model(const std::shared_ptr<const FileSystem>& file_system,
+Model open_model_source(const std::shared_ptr<const FileSystem>& file_system,
                  const ConvertOptions& options) {
   Checkpoint stored = open_source(file_system, options.source, options);
   if (stored.format == Format::hugging_face) {
@@ -124,7 +124,7 @@ Model open_model(const std::shared_ptr<const FileSystem>& file_system,
     if (options.optimizer) {
       std::ranges::move(add_optimizer_of_folder(stored), std::back_inserter(warnings));
     }
-    if (has_language_part(stored, options.model.family) || is_read_as_state_dict(stored, options)) {
+    if (has_language_part(stored, options.family) || is_read_as_state_dict(stored, options)) {
       return model_of_state_dict(stored, options, std::move(warnings));
     }
     return {std::move(stored), Format::hugging_face, {}, false, std::move(warnings), {}, {}};
@@ -159,6 +159,20 @@ void look_through(const Model& source, RunState& state) {
   }
 }
 
+ImportOptions import_options(const ConvertOptions& options) {
+  ImportOptions import;
+  import.family = options.family;
+  import.ignored_members = options.ignored_members;
+  import.layout = options.layout;
+  import.dtype = options.dtype;
+  import.make_vocab_size_divisible_by = options.make_vocab_size_divisible_by;
+  import.drop_unknown = options.drop_unknown;
+  import.ignore_index = options.ignore_index;
+  import.optimizer = options.optimizer;
+  import.tokenizer_folder = options.tokenizer_folder;
+  return import;
+}
+
 // A model alone is a release; with the optimizer's state it is the iteration that was saved.
 Output output_for(const ConvertOptions& options, const Checkpoint& checkpoint) {
   Output output = {OutputKind::iteration, options.target, {}};
@@ -172,12 +186,11 @@ Output output_for(const ConvertOptions& options, const Checkpoint& checkpoint) {
 
 Work plan_for_megatron(const std::shared_ptr<const FileSystem>& file_system,
                        const ConvertOptions& options, ConvertReport& report) {
-  Model source = open_model(file_system, options);
+  Model source = open_model_source(file_system, options);
   const Checkpoint& checkpoint = source.checkpoint;
-  ImportOptions import = options.import;
+  ImportOptions import = import_options(options);
   import.config_folder = source.config_folder;
   import.top_files_only = source.top_files_only;
-  import.optimizer = options.optimizer;
   Work work;
   work.output = output_for(options, checkpoint);
   report.target = work.output.folder();

@@ -57,7 +57,7 @@ Write convert_to(ConvertTarget format) {
     options.source = job.source;
     options.target = job.target;
     options.to = format;
-    options.import.drop_unknown = format != ConvertTarget::hugging_face;  // see make_source()
+    options.drop_unknown = format != ConvertTarget::hugging_face;  // see make_source()
     options.write.overwrite = job.overwrite;
     options.write.integrity.manifest = job.manifest;
     options.write.engine.threads = 1;  // the order of operations is the same each time

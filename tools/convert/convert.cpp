@@ -49,10 +49,6 @@ const std::map<std::string, bool> kIndexUses = {{"ignore", true}};
 
 void run(const ConvertFlags& flags, std::shared_ptr<Group> group) {
   ConvertOptions options = flags.options;
-  options.import.family = options.model.family;
-  options.import.dtype = options.model.dtype;
-  options.import.ignore_index = options.model.ignore_index;
-  options.import.tokenizer_folder = options.model.tokenizer_folder;
   options.write.group = std::move(group);
   if (flags.verify) {
     verify_source(*options.write.group, options.source, options.open.iteration,
@@ -88,35 +84,34 @@ void add_places(Command& command, ConvertOptions& options) {
 }
 
 void add_model_options(Command& command, ConvertOptions& options) {
-  ExportOptions& model = options.model;
   add_iteration_option(command, options.open.iteration);
   command
-      .add_option("--family", model.family,
+      .add_option("--family", options.family,
                   "Model family (default: detected): " +
                       fmt::format("{}", fmt::join(export_families(), ", ")))
       .type_name("NAME");
   command
       .add_list_option(
           "--ignore-member",
-          [&](const std::vector<std::string>& names) { options.import.ignored_members = names; },
+          [&](const std::vector<std::string>& names) { options.ignored_members = names; },
           "Ignore this config.json member: one that has no effect but that the family does not "
           "read")
       .type_name("NAME");
   command
-      .add_option("--vocab-size", model.vocab_size,
+      .add_option("--vocab-size", options.vocab_size,
                   "Rows to keep in the embedding and output layer")
       .type_name("N")
       .check(whole_number(1, INT64_MAX));
   command.add_flag(
-      "--force", model.cut_tokens,
+      "--force", options.cut_tokens,
       "Let --vocab-size remove rows of tokens that the arguments or the tokenizer define");
-  command.add_flag("--keep-padding", model.keep_padding, "Keep the padding rows of the vocabulary");
-  add_dtype_option(command, model.dtype);
+  command.add_flag("--keep-padding", options.keep_padding, "Keep the padding rows of the vocabulary");
+  add_dtype_option(command, options.dtype);
   command.add_flag("--from-masters", options.from_masters,
                    "Write the optimizer's fp32 master weights (as fp32, or as --dtype) instead of "
                    "the rounded weights");
   command
-      .add_choice("--quantize", model.quantise_fp8, kQuantisations,
+      .add_choice("--quantize", options.quantise_fp8, kQuantisations,
                   "fp8: quantize linear layers in 128 x 128 blocks with scales, as DeepSeek-V3 and "
                   "Qwen publish them (with --to hf)")
       .type_name("TYPE");
@@ -129,20 +124,20 @@ void add_model_options(Command& command, ConvertOptions& options) {
       "--base-only", options.base_only,
       "Drop the adapter (LoRA) inside the model; write the base model under its own names");
   command
-      .add_option("--tokenizer", model.tokenizer_folder,
+      .add_option("--tokenizer", options.tokenizer_folder,
                   "Folder of tokenizer files to copy (default: the checkpoint's)")
       .type_name("DIR");
   command
-      .add_choice("--index", options.model.ignore_index, kIndexUses,
+      .add_choice("--index", options.ignore_index, kIndexUses,
                   "ignore: use the shards where a Hugging Face folder's index disagrees with them")
       .type_name("ignore");
-  command.add_flag("--as-is", model.as_is,
+  command.add_flag("--as-is", options.as_is,
                    "Copy a Hugging Face model's tensors without checking them against config.json");
   command
       .add_option(
           "--max-shard-size",
           [&](const std::string& text) {
-            model.max_shard_bytes = parse_size(text, "--max-shard-size");
+            options.max_shard_bytes = parse_size(text, "--max-shard-size");
           },
           "Maximum tensor bytes per file")
       .type_name("SIZE")
@@ -171,7 +166,7 @@ void add_state_dict_options(Command& command, ConvertOptions& options) {
       .type_name("OLD=NEW")
       .group(group);
   command
-      .add_flag("--drop-unknown", options.import.drop_unknown,
+      .add_flag("--drop-unknown", options.drop_unknown,
                 "Drop tensors that the family does not have, instead of refusing them")
       .group(group);
 }
@@ -188,13 +183,13 @@ void add_tensor_options(Command& command, ConvertOptions& options) {
 void add_import_options(Command& command, ConvertOptions& options) {
   const char* group = "For Megatron-LM (--to torch_dist, torch)";
   command
-      .add_option("--make-vocab-size-divisible-by", options.import.make_vocab_size_divisible_by,
+      .add_option("--make-vocab-size-divisible-by", options.make_vocab_size_divisible_by,
                   "Pad the vocabulary to a multiple of this times --tp (default: 128)")
       .type_name("N")
       .check(whole_number(1, int64_t{1} << 31))
       .group(group);
   add_megatron_options(command, options.write, group);
-  add_layout_options(command, options.import.layout, "is 1");
+  add_layout_options(command, options.layout, "is 1");
   add_modules_option(command, options.transformer_engine).group(group);
 }
 

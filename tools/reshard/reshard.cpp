@@ -115,7 +115,7 @@ std::string converted(const ReshardFlags& flags) {
   convert_options.target = options.target;
   convert_options.open = options.open;
   convert_options.config_folder = options.config_folder;
-  convert_options.model.dtype = options.dtype;
+  convert_options.dtype = options.dtype;
   convert_options.write = options.write;
   const ConvertReport report = convert(convert_options);
   return flags.json ? json_text(tool::to_json(report)) : to_text(report);

@@ -99,13 +99,20 @@ struct Checkpoint {
 };
 
 struct OpenOptions {
-  std::string iteration;  // of a run folder: a number, "release", or empty: the
-                          // tracker decides
-  bool raw = false;       // the entries as stored, before Megatron's meaning is applied
+  std::string iteration = {};  // of a run folder: a number, "release", or empty: the
+                               // tracker decides
+  bool raw = false;            // the entries as stored, before Megatron's meaning is applied
 };
 
-/// Opens a run folder, an iteration folder, a Hugging Face folder, a NeMo
-/// folder or a single file.
+/// Opens what `path` is: a checkpoint of any Format, the folder of a run that holds several, or a
+/// folder that leads to one (leads_to()). Reads names, shapes, objects and, where optimizer state
+/// is stored in flat buffers, what it takes to find their layout; no other tensor data. The result
+/// owns all it needs; several threads may read from it.
+///
+/// not_found when nothing is there, or not that iteration; invalid for what is no checkpoint or for
+/// a path that leads to several; unsupported for a form of one that is not read; corrupt, mismatch
+/// when files are damaged or contradict each other; io; exhausted; busy when the checkpoint was
+/// replaced meanwhile.
 Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                            const OpenOptions& options = {});
 

@@ -13,6 +13,7 @@ set(public_headers
     ckpt/base/box.h
     ckpt/base/dtype.h
     ckpt/base/error.h
+    ckpt/base/option_name.h
     ckpt/checkpoint.h
     ckpt/core/catalog.h
     ckpt/engine/engine.h
@@ -27,7 +28,6 @@ set(public_headers
     ckpt/memory/save.h
     ckpt/store/options.h
     ckpt/summary.h
-    convert/options.h
     ops/convert.h
     ops/diff.h
     ops/inspect.h

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ckpt/io/file_system.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 
 namespace ferry {
 

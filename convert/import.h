@@ -14,7 +14,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/megatron/model/target_options.h"
 #include "ckpt/megatron/state/run_state.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "convert/options.h"
 
 namespace ferry {

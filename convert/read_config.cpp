@@ -15,7 +15,7 @@
 #include "convert/config/number_checks.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "convert/model/sizes.h"
 #include "convert/recognise.h"
 #include "convert/unread_members.h"

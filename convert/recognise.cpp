@@ -20,7 +20,7 @@
 #include "convert/config/expressible.h"
 #include "convert/config_json.h"
 #include "convert/config_value.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "convert/language_part.h"
 #include "convert/model/mismatch.h"
 #include "convert/model/types.h"

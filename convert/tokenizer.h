@@ -10,7 +10,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "convert/carried_files.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "convert/special_tokens.h"
 
 namespace ferry {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ckpt/format/pickle/values/value.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "convert/tokenizer.h"
 
 namespace ferry {

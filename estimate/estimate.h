@@ -1,7 +1,7 @@
 // What training a model takes: parameters, memory, operations, checkpoint sizes, time.
 //
-// Memory is the trainer's own plan (trainer/language/memory_plan.h) and operations are its own count
-// (trainer/schedule/flops.h): there is no second formula.
+// Memory is the trainer's own plan (trainer/language/memory_plan.h) and operations are its own
+// count (trainer/schedule/flops.h): there is no second formula.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct EstimateOptions {
   /// of Megatron-LM's arguments; empty: `arguments` alone. A Hugging Face model says nothing about
   /// a run: bf16, the distributed optimizer and sequences of at most 4096 tokens are assumed, and
   /// notes say so.
-  std::string model;
-  std::vector<std::string> arguments;  // Megatron-LM's, which override those of `model`
-  int64_t gpus = 0;                    // 0: as the arguments say
+  std::string model = {};
+  std::vector<std::string> arguments = {};  // Megatron-LM's, which override those of `model`
+  int64_t gpus = 0;                         // 0: as the arguments say
   int64_t gpus_per_node = 8;
-  std::optional<uint64_t> gpu_memory_bytes;  // with it, layouts that fit are searched for
-  std::string gpu;                           // measured speeds to use; empty: by the memory
-  std::optional<uint64_t> bandwidth_bytes;   // of the storage, per second
-  std::vector<int64_t> at;                   // iterations whose learning rates to report
+  std::optional<uint64_t> gpu_memory_bytes = {};  // with it, layouts that fit are searched for
+  std::string gpu = {};                           // measured speeds to use; empty: by the memory
+  std::optional<uint64_t> bandwidth_bytes = {};   // of the storage, per second
+  std::vector<int64_t> at = {};                   // iterations whose learning rates to report
 };
 
 struct ParameterCounts {

@@ -1,22 +1,28 @@
-// Everything that ferry's libraries offer.
+// The operations of ferry, and saving and loading for programs that hold tensors.
 //
-//   ops/convert.h   convert(): a model between Megatron-LM, Hugging Face and other formats
-//   ops/reshard.h   reshard(): a training checkpoint at another layout or in another format
-//   ops/verify.h    verify(), verify_run(), seal(): check for damage, write checksums
-//   ops/diff.h      diff(): compare two checkpoints
-//   ops/prune.h     prune(): delete old iterations of a run
-//   ops/inspect.h   inspect(): what a checkpoint is and holds
-//   ckpt/checkpoint.h     open_checkpoint(): the tensors of a checkpoint of any format;
-//   read_tensor() ckpt/memory/    save(), AsyncSaver, load(): from and into the memory of your own
-//   program
+//   ops/convert.h             convert(): a model between Megatron-LM, Hugging Face and other
+//   formats ops/reshard.h             reshard(): a training checkpoint at another layout or in
+//   another format ops/verify.h              verify(), verify_run(), seal(): check for damage,
+//   write checksums ops/diff.h                diff(): compare two checkpoints ops/prune.h prune():
+//   delete old iterations of a run ops/inspect.h             inspect(): what a checkpoint is and
+//   holds ckpt/checkpoint.h         open_checkpoint(): the tensors of a checkpoint of any format
+//   ckpt/engine/engine.h      read_tensor(): the elements of one of them
+//   ckpt/memory/              save(), AsyncSaver, load(): from and into your program's memory
+//   ckpt/base/option_name.h   spell_options(): messages in your program's words for options
+//
+// Components of their own, with what they need: estimate/estimate.h (ferry::estimate),
+// ckpt/group/mpi/mpi_group.h (ferry::mpi).
 //
 // Each operation takes a struct of options and returns a struct of results. It reports progress
-// through a function of yours, stops soon after `cancel` is set, throws ferry::Error, and leaves
-// its target as it was in both cases. Operations may run in several threads at once. None installs
-// a signal handler, prints, or reads the command line or the environment.
+// through a function of yours, stops soon after `cancel` is set, throws ferry::Error (or
+// std::bad_alloc), and leaves its target as it was in both cases. Operations may run in several
+// threads at once. None installs a signal handler, prints, or reads the command line; of the
+// environment TMPDIR alone is read, for the folder that large zstd streams are decoded in.
 #pragma once
 
+#include "ckpt/base/option_name.h"    // IWYU pragma: export
 #include "ckpt/checkpoint.h"          // IWYU pragma: export
+#include "ckpt/engine/engine.h"       // IWYU pragma: export
 #include "ckpt/memory/async_saver.h"  // IWYU pragma: export
 #include "ckpt/memory/load.h"         // IWYU pragma: export
 #include "ckpt/memory/save.h"         // IWYU pragma: export

@@ -50,7 +50,7 @@ struct ConvertOptions {
   /// Modules that are to load the run; nothing: transformer_engine.
   std::optional<bool> transformer_engine = {};
 
-  // Of a state dict: where config.json is, which tensors are the model's, and their names.
+  // For a state dict: where config.json is, which tensors belong to the model, and their names.
   std::string config_folder = {};
   std::vector<std::string> only = {};
   std::vector<Rename> renames = {};

@@ -16,8 +16,8 @@ namespace ferry {
 
 /// How far apart equal values may be. With neither, elements of one type must have the same bits.
 struct Tolerance {
-  std::optional<double> absolute;  // of |a - b|
-  std::optional<double> relative;  // of |a - b| / max(|a|, |b|)
+  std::optional<double> absolute = {};  // of |a - b|
+  std::optional<double> relative = {};  // of |a - b| / max(|a|, |b|)
 
   bool none() const { return !absolute && !relative; }
 };
@@ -40,14 +40,15 @@ struct ValueDifference {
 enum class DiffOrder { catalog, difference, size };
 
 struct DiffOptions {
-  std::string a, b;
-  OpenOptions open_a, open_b;
-  Tolerance tolerance;
-  bool ignore_dtype = false;            // where values are numbers
-  std::vector<std::string> only, drop;  // names of tensors to compare (none: all), and not to
+  std::string a = {}, b = {};
+  OpenOptions open_a = {}, open_b = {};
+  Tolerance tolerance = {};
+  bool ignore_dtype = false;  // where values are numbers
+  std::vector<std::string> only = {},
+                           drop = {};  // names of tensors to compare (none: all), and not to
   bool objects = true;
   DiffOrder order = DiffOrder::catalog;
-  EngineOptions engine;  // progress counts bytes of A
+  EngineOptions engine = {};  // progress counts bytes of A
 };
 
 enum class TensorStatus { equal, values, dtype, shape, only_in_a, only_in_b };

@@ -52,13 +52,13 @@ struct Statistics {
 };
 
 struct InspectOptions {
-  OpenOptions open;
-  std::optional<std::string> tensors;  // list those that match this pattern
-  std::optional<std::string> stats;    // read those that match, for statistics of their values
-  bool check_masters = false;          // compare fp32 master weights with the weights
-  bool args = false;                   // for front ends: print the run's arguments
-  bool objects = false;                // parse stored objects other than tensors
-  EngineOptions engine;                // of reading values
+  OpenOptions open = {};
+  std::optional<std::string> tensors = {};  // list those that match this pattern
+  std::optional<std::string> stats = {};    // read those that match, for statistics of their values
+  bool check_masters = false;               // compare fp32 master weights with the weights
+  bool args = false;                        // for front ends: print the run's arguments
+  bool objects = false;                     // parse stored objects other than tensors
+  EngineOptions engine = {};                // of reading values
 };
 
 /// Tensors of one role.

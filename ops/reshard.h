@@ -26,21 +26,22 @@ enum class ReshardOptimizer { as_source, fully_reshardable, dp_reshardable, lega
 enum class MasterForm { as_source, fp32, remainders };
 
 struct ReshardOptions {
-  std::string source;
-  std::string target;  // a run folder, or with `dcp` the checkpoint's own
-  OpenOptions open;
+  std::string source = {};
+  std::string target = {};  // a run folder, or with `dcp` the checkpoint's own
+  OpenOptions open = {};
   ReshardFormat to = ReshardFormat::torch_dist;
   ReshardOptimizer optimizer = ReshardOptimizer::as_source;
   MasterForm masters = MasterForm::as_source;
-  bool repair_masters = false;  // puts optimizer state back that Megatron Core stored shifted
-  std::string config_folder;    // of config.json, for a run without arguments; empty: the run's
-  ParallelTarget layout;
-  std::optional<int64_t> vocabulary_divisor;
-  std::optional<bool> transformer_engine;  // modules that are to load it; nothing: the source's
-  std::optional<DType> dtype;
-  std::vector<std::string> only, drop;  // shell patterns of names
-  std::vector<Rename> renames;
-  WriteOptions write;  // release: of torch_dist; zstd_level: not of torch
+  bool repair_masters = false;     // puts optimizer state back that Megatron Core stored shifted
+  std::string config_folder = {};  // of config.json, for a run without arguments; empty: the run's
+  ParallelTarget layout = {};
+  std::optional<int64_t> vocabulary_divisor = {};
+  std::optional<bool> transformer_engine =
+      {};  // modules that are to load it; nothing: the source's
+  std::optional<DType> dtype = {};
+  std::vector<std::string> only = {}, drop = {};  // shell patterns of names
+  std::vector<Rename> renames = {};
+  WriteOptions write = {};  // release: of torch_dist; zstd_level: not of torch
 };
 
 struct ReshardReport {

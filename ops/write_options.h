@@ -17,15 +17,15 @@
 namespace ferry {
 
 struct WriteOptions {
-  CoreRelease release = kNewestCore;  // of Megatron Core that is to load it
-  std::optional<int> zstd_level;      // compresses what is stored; 1 to 19
-  bool overwrite = false;             // what is there may be replaced
-  bool dry_run = false;               // plans and checks all, and writes nothing
-  IntegrityOptions integrity;
+  CoreRelease release = kNewestCore;   // of Megatron Core that is to load it
+  std::optional<int> zstd_level = {};  // compresses what is stored; 1 to 19
+  bool overwrite = false;              // what is there may be replaced
+  bool dry_run = false;                // plans and checks all, and writes nothing
+  IntegrityOptions integrity = {};
   /// Memory, threads, progress and cancellation. A cancelled operation throws Error(cancelled) and
   /// leaves the target as it was. `engine.cancel` may be set from a signal handler.
-  EngineOptions engine;
-  /// Processes that do it together, all of them so; compressing is rank 0's alone.
+  EngineOptions engine = {};
+  /// Processes that do it together: all pass the same options. Rank 0 alone compresses.
   std::shared_ptr<Group> group = lone_group();
 };
 

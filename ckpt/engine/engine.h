@@ -23,14 +23,18 @@ struct Progress {
 };
 
 struct EngineOptions {
+  /// For buffers, all threads together; besides it, memory grows with the number of tensors and
+  /// files, not with their sizes.
   uint64_t memory_bytes = uint64_t{512} << 20;
   int threads = 0;  // 0: one for each core, at most 64
-  /// Called from one thread at a time, at most ten times a second and once at the end.
-  std::function<void(const Progress&)> progress;
-  const std::atomic<bool>* cancel = nullptr;  // set: stop soon with Error(cancelled)
-  /// Files of the plan's source that are read first, as somebody waits for them.
+  /// Called by ferry's threads, one at a time, at most ten times a second and once when all is
+  /// done; not after an error. What it throws ends the operation.
+  std::function<void(const Progress&)> progress = {};
+  /// Set: stop soon with Error(cancelled). Must stay until the operation has returned.
+  const std::atomic<bool>* cancel = nullptr;
+  /// Set by ferry itself: files of the plan's source that are read first, as somebody waits for
+  /// them, and what is shown the bytes of the plan's items.
   const BorrowedSources* borrowed = nullptr;
-  /// Made for the plan's target and its files: is shown the bytes of the plan's items.
   PassingValues* values = nullptr;
 };
 

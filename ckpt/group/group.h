@@ -17,8 +17,6 @@
 
 namespace ferry {
 
-struct Digest;  // ckpt/base/digest.h
-
 /// One rank's membership in a group of ranks, and their collective operations.
 ///
 /// **Order.** All ranks of a group call the same operations in the same order; `bytes` may have any
@@ -126,11 +124,6 @@ std::string from_first_together(Group& group, const std::function<std::string()>
 
 /// The same for a result of one part for each rank, which returns its own.
 std::string scatter_together(Group& group, const std::function<std::vector<std::string>()>& work);
-
-/// together() for work that returns digests of the rank's own items of a plan, by rising position.
-/// Returns those of all items; `owners` has the rank of each.
-std::vector<Digest> digests_together(Group& group, const std::vector<uint32_t>& owners,
-                                     const std::function<std::vector<Digest>()>& work);
 
 // Groups over transports of your own.
 

@@ -30,4 +30,9 @@ std::vector<Digest> run_by_ranks(const Plan& plan, const FileSystem& file_system
                                  const std::string& folder, Group& group,
                                  const EngineOptions& options);
 
+/// together() for work that returns digests of the rank's own items of a plan, by rising position.
+/// Returns those of all items; `owners` has the rank of each.
+std::vector<Digest> digests_together(Group& group, const std::vector<uint32_t>& owners,
+                                     const std::function<std::vector<Digest>()>& work);
+
 }  // namespace ferry

@@ -33,9 +33,10 @@ struct Problem {
 enum class Masters { compared, not_compared };
 
 struct VerifyOptions {
-  std::string iteration;  // of a run folder: a number, "release", or empty: the tracker decides
+  std::string iteration =
+      {};  // of a run folder: a number, "release", or empty: the tracker decides
   Masters masters = Masters::compared;
-  EngineOptions engine;  // progress counts the bytes that checksums are computed of
+  EngineOptions engine = {};  // progress counts the bytes that checksums are computed of
   /// Check the files against the manifests next to them.
   bool manifests = true;
   /// Look for NaN and infinite values, for which tensors under no checksum are read, too.
@@ -76,10 +77,10 @@ VerifyReport verify(std::shared_ptr<const FileSystem> file_system, const std::st
                     const VerifyOptions& options);
 
 struct SealOptions {
-  std::string iteration;  // of a run folder, as verify's
-  bool sha256 = false;    // integrity.json too; one that is there is renewed in any case
-  bool dry_run = false;   // computes all and writes nothing
-  EngineOptions engine;
+  std::string iteration = {};  // of a run folder, as verify's
+  bool sha256 = false;         // integrity.json too; one that is there is renewed in any case
+  bool dry_run = false;        // computes all and writes nothing
+  EngineOptions engine = {};
 };
 
 struct SealReport {

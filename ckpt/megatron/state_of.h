@@ -6,7 +6,7 @@
 
 namespace ferry {
 
-/// All that `checkpoint` holds, every tensor as it is. The checkpoint must outlive the result.
+/// All that `checkpoint` holds, every tensor as it is.
 /// unsupported when it is none of Megatron-LM's (Hugging Face, lone files, other programs' DCP) or
 /// was opened raw. Reads the objects, not the tensors.
 RunState state_of(const Checkpoint& checkpoint);

@@ -30,7 +30,7 @@
 namespace ferry {
 
 struct AsyncSaverOptions {
-  SaveOptions save;  // `save.engine.cancel` is the saver's own
+  SaveOptions save = {};  // `save.engine.cancel` is the saver's own
   /// Snapshots that are staged or being written; at least 1. One more waits, and its ticket with
   /// it, until the first is on disk. Each has a buffer as large as the rank's regions; buffers are
   /// used again.
@@ -41,7 +41,7 @@ struct AsyncSaverOptions {
   /// the other ranks bring theirs and all write. Its ticket waits for that; the files are the same.
   uint64_t staging_bytes = UINT64_MAX;
   /// How memory is copied aside; null: host_stager() with the engine's threads.
-  std::shared_ptr<Stager> stager;
+  std::shared_ptr<Stager> stager = {};
 };
 
 enum class StopMode : uint8_t {
@@ -80,8 +80,8 @@ class AsyncSaver {
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket();
 
-    /// Before wait(): from `moment` (Stager::now()) on the memory is to change, and what is not
-    /// copied yet then is in a hurry.
+    /// Before wait(): announces that the memory will change at `moment` (Stager::now()); copies
+    /// that are still pending are then given priority.
     void set_due(std::shared_ptr<void> moment);
     /// True when wait() would return at once.
     bool is_ready() const;

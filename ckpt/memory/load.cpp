@@ -1,5 +1,3 @@
-#include "ckpt/memory/load.h"
-
 #include <map>
 #include <memory>
 #include <string_view>
@@ -16,6 +14,7 @@
 #include "ckpt/engine/run.h"
 #include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/megatron/state/run_state.h"
+#include "ckpt/memory/run_state_memory.h"
 
 namespace ferry {
 namespace {

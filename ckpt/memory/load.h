@@ -24,8 +24,6 @@
 
 namespace ferry {
 
-struct RunState;  // ckpt/megatron/state/run_state.h
-
 /// Fills all regions, which must not overlap in memory; the same elements may be asked for many
 /// times. Where a region's dtype is not the tensor's, values are converted as convert()
 /// (ckpt/base/cast.h) does. Several threads may load from one checkpoint at once.
@@ -38,24 +36,12 @@ struct RunState;  // ckpt/megatron/state/run_state.h
 void load(const Checkpoint& checkpoint, std::span<const Region> regions,
           const EngineOptions& options = {});
 
-/// The same for tensors as `state`, made of `checkpoint`, has them: whatever its recipes do on the
-/// way (other names and stacking, a padded vocabulary, a Hugging Face model as Megatron-LM's).
-void load(const Checkpoint& checkpoint, const RunState& state, std::span<const Region> regions,
-          const EngineOptions& options = {});
-
-/// The same into regions that the host cannot write, by way of two buffers of the stager's: one is
-/// read into while the other is on its way to its place. A buffer has `buffer_bytes`, or, where the
-/// checkpoint is compressed, as many as the largest region, whose streams are then decoded once.
-void load_staged(const Checkpoint& checkpoint, const RunState& state,
-                 std::span<const Region> regions, Stager& stager,
-                 uint64_t buffer_bytes = uint64_t{256} << 20, EngineOptions options = {});
-
 /// Rank 0 opens the checkpoint and gives all ranks of the group what it found; the others touch no
 /// file before they read from it. All must see the same file system. What open_checkpoint() throws
 /// on rank 0, all throw alike.
 ///
-/// Rank 0's result holds the mark that keeps other processes from removing the checkpoint, and so
-/// must live as long as any rank reads. On the others `notes`, `damage` and `mark` are empty.
+/// Rank 0's catalog holds the locks that keep other processes from removing the checkpoint, and so
+/// must live as long as any rank reads. On the others those, `notes` and `damage` are empty.
 Checkpoint open_together(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                          Group& group, const OpenOptions& options = {});
 

@@ -76,8 +76,7 @@ class Stager {
   virtual ~Stager() = default;
 
   /// At least `bytes` bytes that the host can read, aligned to cache lines. exhausted when there
-  /// are none. What it takes to have them is spent here, or where it can be when they are first
-  /// written.
+  /// are none. Pays the cost of committing the pages here, or at the first write.
   virtual StagingMemory allocate(uint64_t bytes) = 0;
 
   /// Where the caller's work is: a device may still be at what was asked of it before. Returns
@@ -91,9 +90,10 @@ class Stager {
   /// The same for memory that the caller's work is to change soon. `due` gives the moment (now())
   /// at which it does, once that is known; `release` is called once when it may: what is not copied
   /// by then may be put elsewhere first, where that is quicker.
-  virtual void copy_overlapped(std::span<const StagingCopy> copies, const std::shared_ptr<void>& moment,
-                           const std::function<std::shared_ptr<void>()>& due,
-                           const std::function<void()>& release) {
+  virtual void copy_overlapped(std::span<const StagingCopy> copies,
+                               const std::shared_ptr<void>& moment,
+                               const std::function<std::shared_ptr<void>()>& due,
+                               const std::function<void()>& release) {
     static_cast<void>(due);
     copy(copies, moment);
     release();

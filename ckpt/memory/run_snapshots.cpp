@@ -7,7 +7,7 @@
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
-#include "ckpt/memory/save.h"
+#include "ckpt/memory/run_state_memory.h"
 #include "ckpt/memory/snapshot_format.h"
 
 namespace ferry {

@@ -25,7 +25,6 @@
 namespace ferry {
 
 struct Checkpoint;  // ckpt/checkpoint.h
-struct RunState;    // ckpt/megatron/state/run_state.h
 
 /// Something that is no tensor: a torch.save archive (write_torch_archive) under a name.
 struct StoredObject {
@@ -43,16 +42,16 @@ struct Snapshot {
   int64_t iteration = 0;  // at least 0, the same on all ranks
   /// The parts of tensors that this rank holds. Those of all ranks cover each tensor; an equal part
   /// that several ranks hold (a replica) is written by one of them. Otherwise they do not overlap.
-  std::vector<ConstRegion> tensors;
+  std::vector<ConstRegion> tensors = {};
   /// Under names that no other rank gives.
-  std::vector<StoredObject> objects;
+  std::vector<StoredObject> objects = {};
   std::shared_ptr<const SnapshotFormat> format = dcp_format();
 };
 
 struct SaveOptions {
-  EngineOptions engine;        // memory besides the regions, threads and cancellation of this rank
-  IntegrityOptions integrity;  // the manifest, with XXH3-128 of all bytes; SHA-256 on request
-  BeginOptions begin;          // whether an iteration may be replaced, and what the tracker does
+  EngineOptions engine = {};  // memory besides the regions, threads and cancellation of this rank
+  IntegrityOptions integrity = {};  // the manifest, with XXH3-128 of all bytes; SHA-256 on request
+  BeginOptions begin = {};  // whether an iteration may be replaced, and what the tracker does
   int files_per_rank = 1;
 };
 
@@ -70,31 +69,17 @@ std::vector<std::string> save(std::shared_ptr<const FileSystem> file_system,
                               const std::string& run_folder, const Snapshot& snapshot, Group& group,
                               const SaveOptions& options = {});
 
-/// Snapshots of a Megatron-LM run. `state` has what is no tensor (args, param_groups, scheduler,
-/// random number states; the same on all ranks), made by hand or by state_of() of a checkpoint; its
-/// own source, recipes and iteration do not count. The tensors that ranks give are named, shaped
-/// and typed as RunState says; optimizer state, if any, as the shards that a rank holds of each
-/// parameter's: of a distributed optimizer the runs that shards_of_rank() says
-/// (megatron/optimizer/buckets/model_buffers.h). Its dtype may be another than RunState says, which
-/// is then what is written: of floating-point numbers, or i16 where regions have lower halves.
-///
-/// As fully_reshardable or plain, each rank writes what it gave, so that the files are those of the
-/// group's ranks, whatever layout the arguments name. As dp_reshardable the group's ranks are those
-/// of the layout that the arguments name, each writes its part of the flat buckets, and
-/// `state.tensors` names the tensors of the model and of the optimizer. Never compressed; otherwise
-/// as plan_torch_dist().
-std::shared_ptr<const SnapshotFormat> torch_dist_format(RunState state,
-                                                        TorchDistOptions options = {});
-/// The same with the state of the checkpoint that the run began with.
+/// Snapshots of a Megatron-LM run, in torch_dist. Arguments, scheduler, parameter groups and random
+/// number states are those of the checkpoint that the run began with, the same on all ranks.
+/// Tensors have the names and shapes of a torch_dist checkpoint; those of the optimizer are
+/// "optimizer.state.{param,exp_avg,exp_avg_sq}.<name of the model tensor>", fp32 and of its shape,
+/// and each rank gives the shards that it holds. unsupported for a checkpoint of no Megatron-LM
+/// run.
 std::shared_ptr<const SnapshotFormat> torch_dist_format(const Checkpoint& begun_with,
                                                         TorchDistOptions options = {});
 
-/// Snapshots of a Megatron-LM run: as torch_dist_format(), of a state that names the tensors of the
-/// model and of the optimizer. The group's ranks are those of the layout that the arguments name.
-/// The first rank of each model-parallel rank's folder writes its model; a distributed optimizer's
-/// flat buffers are written by the ranks that share them, each its part. Otherwise as
-/// plan_legacy(). A snapshot without objects. `optimizer`: with its state.
-std::shared_ptr<const SnapshotFormat> legacy_format(RunState state, bool optimizer = true);
+/// The same as rank folders (`--ckpt-format torch`), of the layout that the arguments name, whose
+/// ranks are the group's. A snapshot without objects. `optimizer`: with its state.
 std::shared_ptr<const SnapshotFormat> legacy_format(const Checkpoint& begun_with,
                                                     bool optimizer = true);
 

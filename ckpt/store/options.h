@@ -21,13 +21,13 @@ struct BeginOptions {
   TrackerMove tracker = TrackerMove::forward;
   /// The folder's name in place of the iteration's; the tracker then stays as it is (`tracker` is
   /// never). Empty: iter_0000100.
-  std::string folder;
+  std::string folder = {};
 };
 
 /// Which iterations stay; retention.h says what else does.
 struct Retention {
-  std::optional<int64_t> keep_last;   // so many good ones with the highest numbers; >= 1
-  std::optional<int64_t> keep_every;  // and those whose number it divides; >= 1
+  std::optional<int64_t> keep_last = {};   // so many good ones with the highest numbers; >= 1
+  std::optional<int64_t> keep_every = {};  // and those whose number it divides; >= 1
   /// Unfinished ones go too, when they are older than the last good one: of a lower number, and
   /// unchanged since it was written.
   bool unfinished = false;

@@ -20,6 +20,8 @@
 namespace ferry {
 namespace {
 
+constexpr std::string_view kAuxLossCoefficients = "moe_aux_loss_coeff";
+
 class Reader {
  public:
   Reader(const Value& args, const std::string& path) : args_(args), path_(path) {}
@@ -59,6 +61,7 @@ class Reader {
   void read(const Argument& argument) {
     const Value value = get(argument.name);
     if (value.is_none()) return;
+    if (value.kind() == ValueKind::list && argument.name == kAuxLossCoefficients) return;
     std::visit(
         [&](auto member) {
           using T = std::remove_reference_t<decltype(a_.*member)>;
@@ -73,8 +76,7 @@ class Reader {
           if (read) {
             a_.*member = *read;
           } else {
-            warn("argument {} is neither a number nor true or false, and is ignored",
-                 argument.name);
+            problem("argument {} is neither a number nor true or false", argument.name);
           }
         },
         argument.member);
@@ -234,8 +236,14 @@ class Reader {
         a_.moe_layers.push_back(every <= 1 || n % every == 0);
       }
     }
-    const Value coefficients = get("moe_aux_loss_coeff");
-    if (coefficients.size() > 0) a_.aux_loss_coeff = coefficients[0].real().value_or(0);
+    // One a kind of load balancing, in a list where there are several kinds.
+    const Value coefficients = get(kAuxLossCoefficients);
+    if (coefficients.size() == 0) return;
+    a_.aux_loss_coeff = coefficients[0].real().value_or(0);
+    if (coefficients.size() > 1) {
+      warn("argument {} has {} values; the first is kept", kAuxLossCoefficients,
+           coefficients.size());
+    }
   }
 
   void check_expressible();

@@ -171,6 +171,28 @@ constexpr Feature kFeatures[] = {
      [](const A& a) { return size_text(a.mtp_layers); }},
 };
 
+// Stops compiling where a block gets a member. Compare it in kFeatures, where it changes what the
+// model computes and families have no row that refuses it, and name it here.
+[[maybe_unused]] void name_every_member(const A& a) {
+  [[maybe_unused]] const auto& [layers, hidden, positions, padded_vocab, vocab, tied, norm,
+                                norm_eps, linear_bias, init_std, hidden_dropout, mtp_layers,
+                                numbers_layers] = static_cast<const ModelSizes&>(a);
+  [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, attention_dropout,
+                                window, windowed_layers] = static_cast<const AttentionSizes&>(a);
+  [[maybe_unused]] const auto& [mla, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim] =
+      static_cast<const LatentAttentionSizes&>(a);
+  [[maybe_unused]] const auto& [position_kind, rotary_fraction, unrotated_layers, rope_theta,
+                                rope_scaling, rope_factor, rope_low_freq_factor,
+                                rope_high_freq_factor, rope_original_positions, rope_beta_fast,
+                                rope_beta_slow, rope_mscale, rope_mscale_all_dim] =
+      static_cast<const PositionSettings&>(a);
+  [[maybe_unused]] const auto& [ffn, activation] = static_cast<const MlpSizes&>(a);
+  [[maybe_unused]] const auto& [experts, experts_per_token, expert_ffn, shared_ffn, shared_gate,
+                                moe_layers, router_score, router_pre_softmax, expert_bias,
+                                router_scale, router_groups, router_groups_per_token,
+                                aux_loss_coeff] = static_cast<const MixtureSizes&>(a);
+}
+
 std::string feature_reason(const Feature& feature, const std::string& model,
                            const std::string& back, const std::string& family) {
   if (back.empty()) return fmt::format("the model has {}, {} has none", feature.name, family);

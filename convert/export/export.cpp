@@ -1,4 +1,6 @@
 // plan_export: from a checkpoint to a plan and the small files that go with it.
+#include "convert/export.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -9,7 +11,6 @@
 #include "convert/arguments/arguments.h"
 #include "convert/base_only.h"
 #include "convert/config_json.h"
-#include "convert/convert.h"
 #include "convert/export/export_tensors.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise_fp8.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "convert/export/export_tensors.h"
 
 namespace ferry {

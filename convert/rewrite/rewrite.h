@@ -6,18 +6,18 @@
 #pragma once
 
 #include "ckpt/checkpoint.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "convert/export/export_tensors.h"
 
 namespace ferry {
 
-/// Plans the model `checkpoint` (Format::hugging_face) in its new form; `tokenizer_files` are all files to be carried. A config.json of another folder
-/// gets the type of the weights, and loses a quantisation that they do not have. Of the options,
-/// those of the vocabulary and the family are ignored. With a dtype, weights of fp8 become values
-/// of it, and tensors that are stored wider than most and than it stay as they are: a router's bias
-/// in fp32. invalid for options that exclude each other, mismatch for quantised weights without
-/// scales, unsupported where weights that are to change are quantised otherwise than as fp8
-/// (convert/model/weight_scales.h).
+/// Plans the model `checkpoint` (Format::hugging_face) in its new form; `tokenizer_files` are all
+/// files to be carried. A config.json of another folder gets the type of the weights, and loses a
+/// quantisation that they do not have. Of the options, those of the vocabulary and the family are
+/// ignored. With a dtype, weights of fp8 become values of it, and tensors that are stored wider
+/// than most and than it stay as they are: a router's bias in fp32. invalid for options that
+/// exclude each other, mismatch for quantised weights without scales, unsupported where weights
+/// that are to change are quantised otherwise than as fp8 (convert/model/weight_scales.h).
 Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options);
 
 /// The rest of an export whose tensors are filled up from `options.original`: its other tensors,

@@ -15,7 +15,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "convert/check/model_check.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 
 namespace ferry {
 

@@ -115,7 +115,7 @@ Model model_of_state_dict(const Checkpoint& stored, const ConvertOptions& option
 }
 
 Model open_model_source(const std::shared_ptr<const FileSystem>& file_system,
-                 const ConvertOptions& options) {
+                        const ConvertOptions& options) {
   Checkpoint stored = open_source(file_system, options.source, options);
   if (stored.format == Format::hugging_face) {
     std::string warning = resolve_adapter(stored, options.base_only, false);
@@ -131,7 +131,7 @@ Model open_model_source(const std::shared_ptr<const FileSystem>& file_system,
   }
   if (!is_state_dict(stored)) {
     fail(ErrorKind::invalid,
-         "{}: is no Hugging Face model; `ferry reshard` writes checkpoints of Megatron-LM in "
+         "{}: is no Hugging Face model; reshard writes checkpoints of Megatron-LM in "
          "another layout or format",
          stored.path);
   }

@@ -10,7 +10,7 @@
 #include "ckpt/base/option_name.h"
 #include "ckpt/io/staging/reader_lock.h"
 #include "convert/check/names.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "ops/diff/object_diff.h"
 #include "ops/diff/pairing.h"
 #include "ops/diff/tensor_diff.h"

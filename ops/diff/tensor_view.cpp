@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "convert/convert.h"
+#include "convert/export.h"
 
 namespace ferry {
 namespace {

@@ -11,7 +11,7 @@
 #include "ckpt/core/placed.h"
 #include "ckpt/format/pickle/values/value.h"
 #include "ckpt/io/file_system.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 
 namespace ferry {
 

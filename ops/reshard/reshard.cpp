@@ -184,7 +184,7 @@ bool complete_arguments(Checkpoint& checkpoint, const ReshardOptions& options,
         ErrorKind::invalid,
         "{}: {} is for runs of Megatron-LM's format without its arguments; this checkpoint ({}) {}",
         checkpoint.path, option("config_folder"), name(checkpoint.format),
-        checkpoint.args.value ? "has them" : "is none: `ferry convert` reads it");
+        checkpoint.args.value ? "has them" : "is none: convert reads it");
   }
   return lacking;
 }

@@ -1,5 +1,7 @@
 // plan_export: options, prediction layers, constants, tokenizer files, and checkpoints that are not
 // what they should be.
+#include "convert/export.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +10,6 @@
 #include "ckpt/base/error.h"
 #include "ckpt/engine/run.h"
 #include "convert/arguments/arguments.h"
-#include "convert/convert.h"
 #include "convert/model/mismatch.h"
 #include "convert/recognise.h"
 #include "tests/convert/support.h"

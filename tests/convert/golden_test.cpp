@@ -9,7 +9,7 @@
 
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/run.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "tests/convert/support.h"
 #include "tests/support.h"
 

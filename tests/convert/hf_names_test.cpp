@@ -10,7 +10,7 @@
 #include "ckpt/engine/run.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config/expressible.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "convert/recognise.h"
 #include "tests/convert/support.h"
 

@@ -6,7 +6,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "tests/io/memory_file_system.h"
 
 // Any bytes, met as an index and as a model's config.json, are read or are an Error; what is read

@@ -14,7 +14,7 @@
 #include "ckpt/megatron/fsdp/fsdp.h"
 #include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/torch_dist/torch_dist.h"
-#include "convert/convert.h"
+#include "convert/export.h"
 #include "tests/convert/support.h"
 #include "tests/fuzz/finding.h"
 #include "tests/fuzz/json_members.h"

@@ -5,6 +5,7 @@
 
 #include "ckpt/base/digest.h"
 #include "ckpt/group/group.h"
+#include "ckpt/group/group_run.h"
 #include "tests/group/ranks.h"
 
 namespace ferry::test {

@@ -1,11 +1,10 @@
 // Loading checkpoints of the peers into memory: whole tensors, parts of them, other dtypes.
-#include "ckpt/memory/load.h"
-
 #include <gmock/gmock.h>
 
 #include "ckpt/base/error.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/megatron/state_of.h"
+#include "ckpt/memory/run_state_memory.h"
 #include "tests/support.h"
 
 namespace ferry::test {

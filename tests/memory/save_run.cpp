@@ -14,8 +14,7 @@
 #include "ckpt/io/staging/write_lock.h"
 #include "ckpt/megatron/retarget.h"
 #include "ckpt/megatron/state_of.h"
-#include "ckpt/memory/load.h"
-#include "ckpt/memory/save.h"
+#include "ckpt/memory/run_state_memory.h"
 #include "tests/memory/run_ranks.h"
 
 namespace {

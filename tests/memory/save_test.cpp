@@ -1,6 +1,5 @@
 // Saving memory by one rank and by several: what is on disk is what was in memory, and what does
 // not fit together fails on all ranks.
-#include "ckpt/memory/save.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +9,7 @@
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/integrity/verify.h"
 #include "ckpt/megatron/state_of.h"
-#include "ckpt/memory/load.h"
+#include "ckpt/memory/run_state_memory.h"
 #include "ckpt/memory/snapshot_format.h"
 #include "tests/io/fault_file_system.h"
 #include "tests/io/memory_file_system.h"

@@ -1,5 +1,3 @@
-#include "convert/convert.h"
-
 #include <fmt/format.h>
 
 #include <map>
@@ -7,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
+#include "convert/export.h"
 #include "tools/commands.h"
 #include "tools/convert/convert_report.h"
 #include "tools/terminal/common_options.h"
@@ -105,7 +104,8 @@ void add_model_options(Command& command, ConvertOptions& options) {
   command.add_flag(
       "--force", options.cut_tokens,
       "Let --vocab-size remove rows of tokens that the arguments or the tokenizer define");
-  command.add_flag("--keep-padding", options.keep_padding, "Keep the padding rows of the vocabulary");
+  command.add_flag("--keep-padding", options.keep_padding,
+                   "Keep the padding rows of the vocabulary");
   add_dtype_option(command, options.dtype);
   command.add_flag("--from-masters", options.from_masters,
                    "Write the optimizer's fp32 master weights (as fp32, or as --dtype) instead of "

@@ -7,8 +7,7 @@
 #include "ckpt/group/group.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
-#include "ckpt/memory/load.h"
-#include "ckpt/memory/save.h"
+#include "ckpt/memory/run_state_memory.h"
 #include "trainer/arguments/complete.h"
 
 namespace ferry {

@@ -1,4 +1,4 @@
-// The writing half of ckpt/format/safetensors.h.
+// The writing half of ckpt/format/hugging_face/safetensors.h.
 #include <fmt/format.h>
 
 #include <algorithm>

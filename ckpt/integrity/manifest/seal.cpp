@@ -191,7 +191,7 @@ class Sealer {
            sound.path);
     }
     if (!sound.problems.empty()) {
-      fail(ErrorKind::corrupt, "{}: {}; nothing was sealed (`ferry verify` lists what is wrong)",
+      fail(ErrorKind::corrupt, "{}: {}; nothing was sealed (verify lists what is wrong)",
            sound.path, sound.problems.front().what);
     }
     report_.path = sound.path;

@@ -1,6 +1,6 @@
 // How a model is spread over ranks: which box of which tensor a rank owns, in the order in which
-// its modules register their parameters. The readers of flat optimizer buffers and of legacy rank
-// folders use it, and writers of them can.
+// its modules register their parameters. Readers and writers of all of Megatron-LM's formats cut
+// and place tensors by it.
 //
 // Tensors are named and shaped as in a torch_dist checkpoint: stacked layers
 // (`decoder.layers.<suffix>`, layer axis first) or one tensor a layer, an expert axis after it.

@@ -12,6 +12,8 @@
 
 namespace ferry {
 
+struct ParallelTarget;  // ckpt/megatron/model/target_options.h
+
 /// A custom pipeline split (`--pipeline-model-parallel-layout`), one string a stage in the order
 /// stage 0 .. PP-1 of virtual stage 0, then of virtual stage 1, ...: one letter a layer, 'E'
 /// embedding, 't' decoder layer, 'm' multi-token-prediction layer, 'L' loss.
@@ -121,5 +123,11 @@ bool layers_are_stacked(const Value& args);
 
 /// "Ett|(tt|)*29,m|L" as StageLetters. unsupported when it is no such text.
 StageLetters parse_stage_letters(std::string_view text);
+
+/// `args` with the target's sizes, and all arguments that follow from them (world_size,
+/// num_layers_per_virtual_pipeline_stage, ...), everything else as it was. read_run_arguments() of
+/// the result describes the target. invalid, naming the number that does not fit and those that
+/// would, when they cannot be had so or Megatron-LM refuses the stages; unsupported without args.
+LoadedValue apply_target(const ParsedArguments& args, const ParallelTarget& target);
 
 }  // namespace ferry

@@ -13,29 +13,21 @@
 
 namespace ferry {
 
-class LoadedValue;       // ckpt/format/pickle/values/value.h
-struct ParsedArguments;  // ckpt/megatron/model/run_arguments.h
-
 /// What the user asks for. What is absent stays as the source's arguments have it (1 without them),
 /// but for what belongs to a number that changes:
 ///   - virtual stages, uneven stages and a custom layout belong to the number of stages;
 ///   - experts are split over as many tensor ranks as all else if they were before;
 ///   - there are as many data ranks as before, or the least multiple of them that the experts need.
 struct ParallelTarget {
-  std::optional<int64_t> tensor, pipeline, virtual_pipeline, expert, expert_tensor, data, context;
-  std::optional<int64_t> first_stage_layers, last_stage_layers;
-  std::optional<std::string> stage_letters;  // --pipeline-model-parallel-layout
+  std::optional<int64_t> tensor = {}, pipeline = {}, virtual_pipeline = {}, expert = {},
+                         expert_tensor = {}, data = {}, context = {};
+  std::optional<int64_t> first_stage_layers = {}, last_stage_layers = {};
+  std::optional<std::string> stage_letters = {};  // --pipeline-model-parallel-layout
   /// --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split.
   bool embedding_is_a_layer = false, loss_is_a_layer = false;
 
   bool operator==(const ParallelTarget&) const = default;
 };
-
-/// `args` with the target's sizes, and all arguments that follow from them (world_size,
-/// num_layers_per_virtual_pipeline_stage, ...), everything else as it was. read_run_arguments() of
-/// the result describes the target. invalid, naming the number that does not fit and those that
-/// would, when they cannot be had so or Megatron-LM refuses the stages; unsupported without args.
-LoadedValue apply_target(const ParsedArguments& args, const ParallelTarget& target);
 
 /// A release of Megatron Core, as far as their distributed checkpoints differ.
 struct CoreRelease {
@@ -67,7 +59,7 @@ struct TorchDistOptions {
   CoreRelease release = kNewestCore;  // that is to load it
   ShardedOptimizer optimizer = ShardedOptimizer::fully_reshardable;
   int files_per_rank = 1;
-  bool zstd = false;  // the plan is for run_compressed()
+  bool zstd = false;  // each file's tensors are compressed
 };
 
 }  // namespace ferry

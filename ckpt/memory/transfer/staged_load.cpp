@@ -6,7 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/state/run_state.h"
-#include "ckpt/memory/load.h"
+#include "ckpt/memory/run_state_memory.h"
 
 namespace ferry {
 namespace {

@@ -9,8 +9,7 @@
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/group/group.h"
 #include "ckpt/megatron/state_of.h"
-#include "ckpt/memory/load.h"
-#include "ckpt/memory/save.h"
+#include "ckpt/memory/run_state_memory.h"
 #include "nemo/checkpoint_names.h"
 #include "trainer/arguments/namespace.h"
 

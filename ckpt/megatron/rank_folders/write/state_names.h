@@ -1,5 +1,5 @@
 // Names that the parameters of one model chunk of a rank have in the state dict of its modules, as
-// today's Megatron-LM builds them: what legacy_names.h reads.
+// today's Megatron-LM builds them: what names.h reads.
 //
 // Source: megatron/core/models/gpt/{gpt_model,gpt_layer_specs}.py,
 // transformer/{transformer_layer,multi_token_prediction}.py, moe/experts.py.

@@ -1,4 +1,4 @@
-// Writes Megatron-LM's legacy checkpoints (`--ckpt-format torch`): what legacy.h reads.
+// Writes Megatron-LM's legacy checkpoints (`--ckpt-format torch`): what rank_folders.h reads.
 //
 // One folder a model-parallel rank at the layout of the state's arguments, each with
 // model_optim_rng.pt: arguments, iteration, the rank's own tensors by the names of its modules, the
@@ -24,7 +24,7 @@ struct LegacyOptions {
 };
 
 /// Plans the folder of one iteration. `state` has been brought to the target's layout
-/// (megatron/retarget.h) or made for it; its source must outlive the plan. Each tensor has a storage
+/// (megatron/retarget.h) or made for it. Each tensor has a storage
 /// of its own, row-major. unsupported when the format cannot hold the layout (expert tensor ranks
 /// that do not go along with tensor ranks), the modules' order of parameters is not known, or the
 /// arguments do not say by how many ranks;

@@ -16,7 +16,6 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/plan.h"
 #include "ckpt/summary.h"
-#include "convert/options.h"
 
 namespace ferry {
 
@@ -26,6 +25,28 @@ ModelSummary recognise(const Checkpoint& checkpoint);
 
 /// Names of the families that plan_export() can write, sorted.
 std::vector<std::string> export_families();
+
+struct ExportOptions {
+  std::optional<std::string> family = {};  // instead of recognising it
+  std::optional<int64_t> vocab_size = {};  // rows to keep of the embedding and the output layer
+  bool cut_tokens = false;                 // let vocab_size cut rows of tokens that are known
+  bool keep_padding = false;               // keep all rows; excludes vocab_size
+  std::optional<DType> dtype = {};  // of floating-point tensors; those kept in fp32 by design stay
+  /// The weights of linear layers in blocks of fp8 with their scales, and config.json says so.
+  bool quantise_fp8 = false;
+  /// For a Hugging Face model: not compared with its config.json.
+  bool as_is = false;
+  bool ignore_index = false;  // of one whose index and shards disagree: take the shards
+  uint64_t max_shard_bytes = 5'000'000'000;
+  std::string tokenizer_folder =
+      {};  // tokenizer files to copy; empty: those of the checkpoint, if any
+  /// For a Hugging Face model: the folder of config.json and of what goes with it; empty: its own.
+  std::string config_folder = {};
+  bool top_files_only = false;  // what the folders in that hold stays there
+  /// A Hugging Face model whose tensors stand in for those that the checkpoint lacks (a vision
+  /// tower, prediction layers), and whose config.json and other files are taken.
+  const Checkpoint* original = nullptr;
+};
 
 /// A file to be copied as it is.
 struct CopiedFile {

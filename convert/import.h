@@ -15,11 +15,28 @@
 #include "ckpt/megatron/model/target_options.h"
 #include "ckpt/megatron/state/run_state.h"
 #include "convert/export.h"
-#include "convert/options.h"
 
 namespace ferry {
 
 struct ReadConfig;  // convert/config_json.h
+
+struct ImportOptions {
+  std::optional<std::string> family = {};         // refuse another than this
+  std::vector<std::string> ignored_members = {};  // of config.json: left out, with a warning
+  ParallelTarget layout = {};                     // 1 rank of each kind where it is silent
+  std::optional<DType> dtype = {};  // of floating-point tensors; those kept in fp32 by design stay
+  /// The vocabulary is padded with rows of zeros to a multiple of this times the tensor-parallel
+  /// size, as Megatron-LM pads its own.
+  int64_t make_vocab_size_divisible_by = 128;
+  bool drop_unknown = false;  // leave out tensors that the family has not; else they are refused
+  std::string config_folder = {};  // of config.json; empty: next to the weights
+  bool ignore_index = false;       // where index and shards disagree: take the shards
+  bool optimizer = false;          // the optimizer's state too, which the checkpoint must hold
+  bool any_dtype = false;          // let layers of one tensor differ in type: to look, not to write
+  bool top_files_only = false;     // of config.json's folder, what its folders hold stays there
+  std::string tokenizer_folder = {};  // tokenizer files to copy; empty: those next to config.json
+  std::string tokenizer_model = {};   // the argument of that name: where those files will be
+};
 
 struct Import {
   std::string family;

@@ -8,6 +8,7 @@
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
 #include "ckpt/megatron/optimizer/masters/remainders.h"
+#include "convert/adapters.h"
 #include "convert/check/names.h"
 #include "convert/state_dict/state_dict.h"
 #include "ops/inspect/further_facts.h"

@@ -1,5 +1,5 @@
 // Writes the model of a checkpoint in another format: for Hugging Face, as plain safetensors, or
-// for Megatron-LM.
+// for Megatron-LM. Or reads it under the names of Hugging Face, without writing anything.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/megatron/model/target_options.h"
+#include "ckpt/memory/load.h"
 #include "ops/write_options.h"
 
 namespace ferry {
@@ -27,18 +28,18 @@ struct ConvertOptions {
   /// Instead of recognising it: "llama", "deepseek_v3", ... (export_families()).
   std::optional<std::string> family = {};
   std::optional<DType> dtype = {};  // of floating-point tensors; those kept in fp32 by design stay
-  bool from_masters = false;  // the optimizer's fp32 master weights instead of the weights
-  bool optimizer = false;     // safetensors, torch_dist, torch: the optimizer's state too
-  bool base_only = false;     // of a model with an adapter inside: without it
+  bool from_masters = false;        // the optimizer's fp32 master weights instead of the weights
+  bool optimizer = false;           // safetensors, torch_dist, torch: the optimizer's state too
+  bool base_only = false;           // of a model with an adapter inside: without it
   std::string tokenizer_folder = {};  // tokenizer files to copy; empty: the checkpoint's, if any
-  bool ignore_index = false;  // of a Hugging Face folder whose index and shards disagree
+  bool ignore_index = false;          // of a Hugging Face folder whose index and shards disagree
 
   // For Hugging Face; max_shard_bytes for plain safetensors, too.
   std::optional<int64_t> vocab_size = {};  // rows to keep of the embedding and the output layer
   bool cut_tokens = false;                 // let vocab_size cut rows of tokens that are known
   bool keep_padding = false;               // keep all rows; excludes vocab_size
-  bool quantise_fp8 = false;   // linear layers in blocks of fp8 with scales, and config.json says so
-  bool as_is = false;          // a Hugging Face model is not compared with its config.json
+  bool quantise_fp8 = false;  // linear layers in blocks of fp8 with scales, and config.json says so
+  bool as_is = false;         // a Hugging Face model is not compared with its config.json
   std::string fill_from = {};  // the model that gives the tensors that are missing
   uint64_t max_shard_bytes = 5'000'000'000;
 
@@ -70,8 +71,8 @@ struct ConvertReport {
   /// What Megatron-LM's own command line says to load it: "--load DIR", "--use-checkpoint-args",
   /// ...
   std::vector<std::string> load_with;
-  /// The run already has an iteration; until its tracker file says `release`, Megatron-LM loads that
-  /// iteration.
+  /// The run already has an iteration; until its tracker file says `release`, Megatron-LM loads
+  /// that iteration.
   struct OtherIteration {
     int64_t iteration = 0;
     std::string tracker;  // the file that names it
@@ -92,5 +93,27 @@ struct ConvertReport {
 /// was.
 /// Messages name options as option() does (ckpt/base/option_name.h).
 ConvertReport convert(const ConvertOptions& options);
+
+/// A checkpoint's model as convert() would write it for Hugging Face, to be read: its tensors are
+/// made of the checkpoint's as they are read.
+struct ModelView {
+  std::string family;  // empty: unknown, and not converted
+  TensorSet tensors;   // in the order of the files that convert() would write
+  int64_t parameters = 0;
+  int64_t integers = 0;  // of quantised weights, whose parameters cannot be counted
+  /// Name and content: config.json, generation_config.json, the tokenizer's files, ...; no index of
+  /// the weights, which are in no files.
+  std::vector<std::pair<std::string, std::string>> files;
+  std::vector<std::string> warnings;  // they name options as option() does
+};
+
+/// Options as those of convert() to Hugging Face, but for those of what is written (`target`,
+/// `max_shard_bytes`, `write`), which must be left alone. Reads no tensor but what decides on the
+/// others (scales of quantised ones, parts of optimizers). Errors as convert().
+ModelView view_as_hugging_face(const ConvertOptions& options);
+
+/// The same of what open_checkpoint() opened; `source` and `open`, too, must be left alone. The
+/// view does not refer to `checkpoint`.
+ModelView view_as_hugging_face(const Checkpoint& checkpoint, const ConvertOptions& options = {});
 
 }  // namespace ferry

@@ -19,6 +19,9 @@ enum class ConvertTarget { hugging_face, safetensors, torch_dist, torch };
 
 /// Options that the target does not use are refused, not ignored.
 struct ConvertOptions {
+  static constexpr uint64_t kShardBytes = 5'000'000'000;
+  static constexpr int64_t kVocabularyDivisor = 128;
+
   std::string source = {};  // a folder or file of any format that is read, or a run folder
   std::string target = {};  // folder to create; for Megatron-LM a run folder, which gets a release
   ConvertTarget to = ConvertTarget::hugging_face;
@@ -27,26 +30,26 @@ struct ConvertOptions {
   /// Instead of recognising it: "llama", "deepseek_v3", ... (export_families()).
   std::optional<std::string> family = {};
   std::optional<DType> dtype = {};  // of floating-point tensors; those kept in fp32 by design stay
-  bool from_masters = false;  // the optimizer's fp32 master weights instead of the weights
-  bool optimizer = false;     // safetensors, torch_dist, torch: the optimizer's state too
-  bool base_only = false;     // of a model with an adapter inside: without it
+  bool from_masters = false;        // the optimizer's fp32 master weights instead of the weights
+  bool optimizer = false;           // safetensors, torch_dist, torch: the optimizer's state too
+  bool base_only = false;           // of a model with an adapter inside: without it
   std::string tokenizer_folder = {};  // tokenizer files to copy; empty: the checkpoint's, if any
-  bool ignore_index = false;  // of a Hugging Face folder whose index and shards disagree
+  bool ignore_index = false;          // of a Hugging Face folder whose index and shards disagree
 
   // For Hugging Face; max_shard_bytes for plain safetensors, too.
   std::optional<int64_t> vocab_size = {};  // rows to keep of the embedding and the output layer
   bool cut_tokens = false;                 // let vocab_size cut rows of tokens that are known
   bool keep_padding = false;               // keep all rows; excludes vocab_size
-  bool quantise_fp8 = false;   // linear layers in blocks of fp8 with scales, and config.json says so
-  bool as_is = false;          // a Hugging Face model is not compared with its config.json
+  bool quantise_fp8 = false;  // linear layers in blocks of fp8 with scales, and config.json says so
+  bool as_is = false;         // a Hugging Face model is not compared with its config.json
   std::string fill_from = {};  // the model that gives the tensors that are missing
-  uint64_t max_shard_bytes = 5'000'000'000;
+  uint64_t max_shard_bytes = kShardBytes;
 
   // For Megatron-LM.
   ParallelTarget layout = {};  // 1 rank of each kind where it is silent
   /// The vocabulary is padded with rows of zeros to a multiple of this times the tensor-parallel
   /// size, as Megatron-LM pads its own.
-  int64_t make_vocab_size_divisible_by = 128;
+  int64_t make_vocab_size_divisible_by = kVocabularyDivisor;
   /// Modules that are to load the run; nothing: transformer_engine.
   std::optional<bool> transformer_engine = {};
 
@@ -70,8 +73,8 @@ struct ConvertReport {
   /// What Megatron-LM's own command line says to load it: "--load DIR", "--use-checkpoint-args",
   /// ...
   std::vector<std::string> load_with;
-  /// The run already has an iteration; until its tracker file says `release`, Megatron-LM loads that
-  /// iteration.
+  /// The run already has an iteration; until its tracker file says `release`, Megatron-LM loads
+  /// that iteration.
   struct OtherIteration {
     int64_t iteration = 0;
     std::string tracker;  // the file that names it

@@ -10,7 +10,7 @@ namespace {
 
 // By megatron/training/arguments.py: what its parser and its checks put into the namespace. A test
 // compares them with the trainer's own table.
-constexpr std::string_view kMegatron =
+constexpr std::string_view kMegatronNames =
     "_is_global_batch_size_explicitly_specified account_for_embedding_in_pipeline_split "
     "account_for_loss_in_pipeline_split accumulate_allreduce_grads_in_fp32 "
     "activation_func_clamp_value activation_offload_fraction adam_beta1 adam_beta2 adam_eps "
@@ -281,8 +281,8 @@ constexpr std::string_view kMegatron =
     "window_size world_size xielu yaml_cfg yarn_beta_fast yarn_beta_slow "
     "yarn_correction_range_round_to_int yarn_original_max_position_embeddings ";
 
-// Of earlier releases and of forks.
-constexpr std::string_view kOthers =
+// From earlier releases and from forks.
+constexpr std::string_view kForkNames =
     "apply_layernorm_1p async_tensor_model_parallel_allreduce attn_layernorm beta_fast "
     "beta_slow encoder_pipeline_model_parallel_size encoder_tensor_model_parallel_size "
     "final_layernorm high_freq_factor hybrid_attention_ratio hybrid_mlp_ratio "
@@ -299,7 +299,7 @@ constexpr std::string_view kOthers =
 
 // By megatron/core/transformer/transformer_config.py and model_parallel_config.py, which NeMo
 // stores.
-constexpr std::string_view kConfig =
+constexpr std::string_view kConfigNames =
     "activation_func activation_func_fp8_input_store autocast_dtype batch_p2p_comm "
     "batch_p2p_sync bias_activation_fusion cpu_offloading cpu_offloading_activations "
     "cpu_offloading_double_buffering cpu_offloading_weights cuda_graph_retain_backward_graph "
@@ -350,7 +350,7 @@ std::string set_value(const Value& value) {
 }  // namespace
 
 bool is_known_argument(std::string_view name) {
-  static const auto known = words_of({kMegatron, kOthers, kConfig});
+  static const auto known = words_of({kMegatronNames, kForkNames, kConfigNames});
   return known.contains(name);
 }
 

@@ -20,6 +20,9 @@ enum class ConvertTarget { hugging_face, safetensors, torch_dist, torch };
 
 /// Options that the target does not use are refused, not ignored.
 struct ConvertOptions {
+  static constexpr uint64_t kShardBytes = 5'000'000'000;
+  static constexpr int64_t kVocabularyDivisor = 128;
+
   std::string source = {};  // a folder or file of any format that is read, or a run folder
   std::string target = {};  // folder to create; for Megatron-LM a run folder, which gets a release
   ConvertTarget to = ConvertTarget::hugging_face;
@@ -41,13 +44,13 @@ struct ConvertOptions {
   bool quantise_fp8 = false;  // linear layers in blocks of fp8 with scales, and config.json says so
   bool as_is = false;         // a Hugging Face model is not compared with its config.json
   std::string fill_from = {};  // the model that gives the tensors that are missing
-  uint64_t max_shard_bytes = 5'000'000'000;
+  uint64_t max_shard_bytes = kShardBytes;
 
   // For Megatron-LM.
   ParallelTarget layout = {};  // 1 rank of each kind where it is silent
   /// The vocabulary is padded with rows of zeros to a multiple of this times the tensor-parallel
   /// size, as Megatron-LM pads its own.
-  int64_t make_vocab_size_divisible_by = 128;
+  int64_t make_vocab_size_divisible_by = kVocabularyDivisor;
   /// Modules that are to load the run; nothing: transformer_engine.
   std::optional<bool> transformer_engine = {};
 

@@ -8,7 +8,7 @@
 #   in megatron: model <- state <- optimizer <- config <- torch_dist <- rank_folders <- fsdp <- nemo <- state_of.h, retarget.h
 #   open.cpp, integrity, memory -> megatron, too; format, store and megatron do not call open_checkpoint()
 #   convert -> ckpt    ops -> ckpt, convert    text -> ckpt/base, ckpt/io    kernels -> kernels    trainer -> ckpt, convert, kernels
-#   estimate -> ckpt, convert, trainer    tools -> all of these
+#   estimate -> ckpt, convert, trainer    tools -> all of these    python -> ckpt, convert, ops, estimate
 #   in trainer: communicator <- model <- parallel (also data) <- optimizer <- checkpoint (also arguments, schedule, log) <- loop <- language (language models)
 #   and arguments -> itself; data -> ckpt alone; schedule -> arguments; log -> arguments, data, schedule
 # and that nothing outside the device code includes CUDA, NCCL or MPI.
@@ -65,6 +65,7 @@ allow trainer/log   '(ckpt|convert|trainer/(arguments|data|schedule|log))/[^"]*'
 allow trainer/checkpoint '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|schedule|log|checkpoint))/[^"]*'
 allow trainer/loop  '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|schedule|log|checkpoint|loop))/[^"]*'
 allow estimate      '(ckpt|convert|trainer|estimate)/[^"]*|kernels/kernels\.h'
+allow python        '(ckpt|convert|ops|estimate|python)/[^"]*'
 allow tools         '(ckpt|convert|ops|text|trainer|estimate|tools)/[^"]*'
 
 callers=$(grep -rnE 'open_checkpoint\(' ckpt/base ckpt/io ckpt/core ckpt/engine ckpt/format ckpt/store ckpt/megatron --include='*.cpp' || true)

@@ -44,7 +44,7 @@ void check_options(const ConvertOptions& options) {
       {"quantise_fp8", options.quantise_fp8, hf},
       {"fill_from", !options.fill_from.empty(), hf},
       {"tokenizer_folder", !options.tokenizer_folder.empty(), !plain},
-      {"max_shard_bytes", options.max_shard_bytes != ConvertOptions().max_shard_bytes, !megatron},
+      {"max_shard_bytes", options.max_shard_bytes != ConvertOptions::kShardBytes, !megatron},
       {"as_is", options.as_is, hf},
       {"optimizer", options.optimizer, !hf},
       {"raw", options.open.raw, plain},
@@ -58,8 +58,7 @@ void check_options(const ConvertOptions& options) {
       {"zstd_level", options.write.zstd_level.has_value(), to == ConvertTarget::torch_dist},
       {"layout", options.layout != ParallelTarget(), megatron},
       {"make_vocab_size_divisible_by",
-       options.make_vocab_size_divisible_by != ConvertOptions().make_vocab_size_divisible_by,
-       megatron}};
+       options.make_vocab_size_divisible_by != ConvertOptions::kVocabularyDivisor, megatron}};
   for (const Option& each : all) {
     if (each.given && !each.used) {
       fail(ErrorKind::invalid, "{} cannot be used with {}", option(each.name),

@@ -1,0 +1,52 @@
+#include "python/bindings/record.h"
+
+namespace ferry::python {
+namespace {
+
+namespace nb = nanobind;
+
+nb::tuple names_of(nb::handle record) {
+  return nb::borrow<nb::tuple>(record.type().attr("__match_args__"));
+}
+
+nb::object plain(nb::handle value) {
+  if (nb::hasattr(value, "to_dict")) return value.attr("to_dict")();
+  if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value)) {
+    nb::list made;
+    for (const nb::handle element : value) made.append(plain(element));
+    return made;
+  }
+  if (nb::isinstance<nb::dict>(value)) {
+    nb::dict made;
+    for (const auto& [key, member] : nb::borrow<nb::dict>(value)) made[key] = plain(member);
+    return made;
+  }
+  return nb::borrow(value);
+}
+
+}  // namespace
+
+nb::dict record_to_dict(nb::handle record) {
+  nb::dict made;
+  for (const nb::handle name : names_of(record)) made[name] = plain(nb::getattr(record, name));
+  return made;
+}
+
+nb::str record_repr(nb::handle record) {
+  nb::list fields;
+  for (const nb::handle name : names_of(record)) {
+    fields.append(nb::str("{}={!r}").format(name, nb::getattr(record, name)));
+  }
+  return nb::str(nb::object(nb::str("{}({})").format(record.type().attr("__name__"),
+                                                     nb::str(", ").attr("join")(fields))));
+}
+
+bool records_equal(nb::handle a, nb::handle b) {
+  if (!a.type().is(b.type())) return false;
+  for (const nb::handle name : names_of(a)) {
+    if (!nb::getattr(a, name).equal(nb::getattr(b, name))) return false;
+  }
+  return true;
+}
+
+}  // namespace ferry::python

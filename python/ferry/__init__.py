@@ -1,0 +1,27 @@
+"""Model checkpoints of Megatron-LM, PyTorch and Hugging Face: read, converted, checked and saved."""
+
+from ferry._ferry import __version__
+from ferry.errors import (
+    Busy,
+    Corrupt,
+    Error,
+    Exhausted,
+    Invalid,
+    IOFailed,
+    Mismatch,
+    NotFound,
+    Unsupported,
+)
+
+__all__ = [
+    "Busy",
+    "Corrupt",
+    "Error",
+    "Exhausted",
+    "IOFailed",
+    "Invalid",
+    "Mismatch",
+    "NotFound",
+    "Unsupported",
+    "__version__",
+]

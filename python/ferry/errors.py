@@ -1,0 +1,74 @@
+"""What ferry raises."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """An operation failed. The message names what was expected, what was found, and what to do.
+
+    kind: "not_found", "corrupt", "unsupported", "invalid", "mismatch", "io", "exhausted", "busy",
+        or "internal", which is a bug of ferry's.
+    """
+
+    kind: str = "internal"
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class NotFound(Error, KeyError):
+    """A file, tensor or iteration is not there."""
+
+    kind = "not_found"
+
+
+class Corrupt(Error):
+    """A file contradicts its own format."""
+
+    kind = "corrupt"
+
+
+class Unsupported(Error):
+    """What is there is valid, but ferry cannot read or express it."""
+
+    kind = "unsupported"
+
+
+class Invalid(Error, ValueError):
+    """An argument is wrong, or contradicts another."""
+
+    kind = "invalid"
+
+
+class Mismatch(Error):
+    """Two things that must agree do not."""
+
+    kind = "mismatch"
+
+
+class IOFailed(Error, OSError):
+    """The operating system refused."""
+
+    kind = "io"
+
+
+class Exhausted(Error):
+    """No disk space, memory or budget is left."""
+
+    kind = "exhausted"
+
+
+class Busy(Error):
+    """Another process is using it; try again later."""
+
+    kind = "busy"
+
+
+_KINDS = {
+    each.kind: each
+    for each in (NotFound, Corrupt, Unsupported, Invalid, Mismatch, IOFailed, Exhausted, Busy)
+}
+
+
+def _of_kind(kind: str, message: str) -> Error:
+    return _KINDS.get(kind, Error)(message)

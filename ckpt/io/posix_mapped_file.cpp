@@ -9,8 +9,8 @@ namespace ferry {
 namespace {
 
 template <typename Byte>
-std::span<Byte> part_of(std::span<Byte> file, const std::string& path, uint64_t offset,
-                        uint64_t bytes) {
+std::span<Byte> mapped_part(std::span<Byte> file, const std::string& path, uint64_t offset,
+                            uint64_t bytes) {
   if (offset > file.size() || bytes > file.size() - offset) {
     fail(ErrorKind::corrupt, "{} ends at byte {}, and has no {} bytes from byte {} on", path,
          file.size(), bytes, offset);
@@ -37,13 +37,13 @@ void PosixMappedFile::read(uint64_t offset, std::span<std::byte> into) const {
 }
 
 std::span<const std::byte> PosixMappedFile::view(uint64_t offset, uint64_t bytes) const {
-  return part_of(bytes_, path_, offset, bytes);
+  return mapped_part(bytes_, path_, offset, bytes);
 }
 
 PrivateMapping::~PrivateMapping() { ::munmap(bytes_.data(), bytes_.size()); }
 
 std::span<std::byte> PrivateMapping::part(uint64_t offset, uint64_t bytes) const {
-  return part_of(bytes_, path_, offset, bytes);
+  return mapped_part(bytes_, path_, offset, bytes);
 }
 
 // Pages that are written become memory of this process. None is set aside for all of them: a file

@@ -1,5 +1,6 @@
 #include "ckpt/memory/tensor_memory.h"
 
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -21,27 +22,27 @@ struct TensorMemory::Loan {
   uint64_t bytes = 0;
 };
 
-TensorMemory::Lease TensorMemory::take(uint64_t bytes, uint64_t most_unused) {
+TensorMemory::Lease TensorMemory::take(uint64_t bytes, uint64_t most_bytes) {
   auto loan = std::make_shared<Loan>();
+  loan->bytes = bytes;
   {
     const std::lock_guard lock(mutex_);
     const auto fitting = unused_.lower_bound(bytes);
-    if (fitting != unused_.end() && fitting->first - bytes <= bytes / 8) {
+    if (bytes >= kLeastKept && fitting != unused_.end() && fitting->first <= 2 * bytes) {
       loan->bytes = fitting->first;
       loan->buffer = std::move(fitting->second);
       unused_bytes_ -= fitting->first;
       unused_.erase(fitting);
     }
-    while (unused_bytes_ > most_unused) {
+    while (!unused_.empty() && unused_bytes_ + loan->bytes > most_bytes) {
       const auto largest = std::prev(unused_.end());
       unused_bytes_ -= largest->first;
       unused_.erase(largest);
     }
   }
-  if (loan->bytes == 0) loan->bytes = bytes;
-  const std::span<std::byte> memory = loan->buffer.take(loan->bytes).first(bytes);
+  const std::span<std::byte> memory = loan->buffer.take(loan->bytes);
   loan->home = weak_from_this();
-  return {memory, std::move(loan)};
+  return {memory.first(bytes), memory.size(), std::move(loan)};
 }
 
 void TensorMemory::take_back(Buffer buffer, uint64_t bytes) {

@@ -12,18 +12,20 @@
 
 namespace ferry {
 
-/// Keeps buffers that are no longer used for tensors of about their size: most of what fresh memory
-/// costs is the system clearing its pages, and layers of a model have the same tensors. Safe from
-/// several threads.
+/// Keeps buffers that are no longer used for other tensors of about their size: for fresh memory
+/// the system clears pages, which takes longer than reading a file that it has in its cache. Layers
+/// of a model have the same tensors. Safe from several threads.
 class TensorMemory : public std::enable_shared_from_this<TensorMemory> {
  public:
   struct Lease {
     std::span<std::byte> bytes;   // uninitialised
+    uint64_t capacity = 0;        // bytes of the buffer
     std::shared_ptr<void> owner;  // gives them back; may outlive the TensorMemory
   };
 
-  /// `most_unused`: bytes of buffers that may be kept besides this one; others are freed first.
-  Lease take(uint64_t bytes, uint64_t most_unused);
+  /// A buffer of at most twice the bytes. All that is then unused has at most `most_bytes` together
+  /// with it; what is more is freed first.
+  Lease take(uint64_t bytes, uint64_t most_bytes);
 
  private:
   struct Loan;

@@ -204,13 +204,13 @@ bool TensorStream::State::grant() {
   const size_t end = files_[granted_]->unit_end;
   uint64_t bytes = 0;
   for (size_t i = granted_; i < end; ++i) bytes += files_[i]->bytes;
-  const uint64_t used = ahead_ + held() + bytes;
   const bool is_due = is_awaited_ && ahead_ == 0;
-  if (used > memory_bytes_ && !is_due) return false;
+  if (ahead_ + held() + bytes > memory_bytes_ && !is_due) return false;
   for (; granted_ < end; ++granted_) {
     File& file = *files_[granted_];
+    const uint64_t used = ahead_ + held();
     file.give(memory_->take(file.bytes, memory_bytes_ - std::min(used, memory_bytes_)));
-    ahead_ += file.bytes;
+    ahead_ += file.lease.capacity;
   }
   changed_.notify_all();
   return true;
@@ -260,9 +260,9 @@ std::optional<OwnedTensor> TensorStream::State::next() {
 // Nothing for one that is read for the sake of another.
 std::optional<OwnedTensor> TensorStream::State::take(File& file) {
   TensorMemory::Lease lease = std::exchange(file.lease, {});
-  ahead_ -= file.bytes;
+  ahead_ -= lease.capacity;
   if (!file.is_asked) return std::nullopt;
-  held_.emplace_back(lease.owner, file.bytes);
+  held_.emplace_back(lease.owner, lease.capacity);
   if (held_.size() > kReturned) held_.pop_front();
   const Entry& entry = file.entry;
   return OwnedTensor{entry.name, entry.dtype, entry.shape, lease.bytes, std::move(lease.owner)};

@@ -25,20 +25,20 @@ struct GivenOption {
   bool given;
 };
 
-void refuse(std::initializer_list<GivenOption> options, std::string_view why) {
+void refuse_given(std::initializer_list<GivenOption> options, std::string_view why) {
   for (const GivenOption& each : options) {
     if (each.given) fail(ErrorKind::invalid, "{} cannot be used here: {}", option(each.name), why);
   }
 }
 
 void check_view_options(const ConvertOptions& options) {
-  const ConvertOptions none;
-  refuse({{"to", options.to != ConvertTarget::hugging_face},
-          {"target", !options.target.empty()},
-          {"max_shard_bytes", options.max_shard_bytes != none.max_shard_bytes},
-          {"overwrite", options.write.overwrite},
-          {"dry_run", options.write.dry_run}},
-         "nothing is written");
+  refuse_given({{"to", options.to != ConvertTarget::hugging_face}},
+               "the model is read in the names of Hugging Face");
+  refuse_given({{"target", !options.target.empty()},
+                {"max_shard_bytes", options.max_shard_bytes != ConvertOptions::kShardBytes},
+                {"overwrite", options.write.overwrite},
+                {"dry_run", options.write.dry_run}},
+               "nothing is written");
   check_options(options);
 }
 
@@ -99,7 +99,7 @@ TensorSet tensors_of(ModelPlan model) {
   return made_tensors(std::move(plan.source), in_order(std::move(views)), constants);
 }
 
-ModelView view(Checkpoint checkpoint, ConvertOptions options) {
+ModelView view_of(Checkpoint checkpoint, ConvertOptions options) {
   if (options.from_masters) use_masters_as_weights(checkpoint);
   options.max_shard_bytes = std::numeric_limits<uint64_t>::max();
   ModelPlan model = plan_hugging_face(checkpoint, options);
@@ -116,16 +116,17 @@ ModelView view(Checkpoint checkpoint, ConvertOptions options) {
 
 ModelView view_as_hugging_face(const ConvertOptions& options) {
   check_view_options(options);
-  return view(open_source(posix_file_system(), options.source, options), options);
+  return view_of(open_source(posix_file_system(), options.source, options), options);
 }
 
 ModelView view_as_hugging_face(const Checkpoint& checkpoint, const ConvertOptions& options) {
-  refuse({{"source", !options.source.empty()}, {"iteration", !options.open.iteration.empty()}},
-         "the checkpoint is open");
+  refuse_given(
+      {{"source", !options.source.empty()}, {"iteration", !options.open.iteration.empty()}},
+      "the checkpoint is open");
   check_view_options(options);
   Checkpoint model = checkpoint;
   if (!options.as_is) name_as_model(model);
-  return view(std::move(model), options);
+  return view_of(std::move(model), options);
 }
 
 }  // namespace ferry

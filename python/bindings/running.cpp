@@ -54,16 +54,8 @@ class Watched {
   std::exception_ptr error_;
 };
 
-}  // namespace
-
-void run_interruptibly(nb::handle progress, EngineOptions& options,
-                       const std::function<void()>& work) {
-  Watched watched;
-  std::atomic<bool> cancel = false;
-  options.cancel = &cancel;
-  if (!progress.is_none()) {
-    options.progress = [&](const Progress& done) { watched.report(done); };
-  }
+void run_watched(nb::handle progress, Watched& watched, std::atomic<bool>& cancel,
+                 const std::function<void()>& work) {
   std::thread worker([&] {
     std::exception_ptr error;
     try {
@@ -90,10 +82,26 @@ void run_interruptibly(nb::handle progress, EngineOptions& options,
     }
   }
   worker.join();
-  options.cancel = nullptr;
-  options.progress = nullptr;
   if (raised) std::rethrow_exception(raised);
   if (watched.error()) std::rethrow_exception(watched.error());
+}
+
+}  // namespace
+
+void run_interruptibly(nb::handle progress, EngineOptions& options,
+                       const std::function<void()>& work) {
+  Watched watched;
+  std::atomic<bool> cancel = false;
+  options.cancel = &cancel;
+  if (!progress.is_none()) {
+    options.progress = [&](const Progress& done) { watched.report(done); };
+  }
+  run_watched(progress, watched, cancel, work);
+}
+
+void run_interruptibly(std::atomic<bool>& cancel, const std::function<void()>& work) {
+  Watched watched;
+  run_watched(nb::none(), watched, cancel, work);
 }
 
 }  // namespace ferry::python

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <type_traits>
@@ -19,17 +20,28 @@ namespace ferry::python {
 void run_interruptibly(nanobind::handle progress, EngineOptions& options,
                        const std::function<void()>& work);
 
-/// The same, returning work().
-template <typename Work>
-auto interruptibly(nanobind::handle progress, EngineOptions& options, const Work& work) {
+/// The same for work that `cancel` stops, which is set when it is to, and that reports nothing.
+void run_interruptibly(std::atomic<bool>& cancel, const std::function<void()>& work);
+
+/// The same, returning work(), for what is watched by either of the functions above.
+template <typename Run, typename Work>
+auto with_result(const Run& run, const Work& work) {
   using Result = std::invoke_result_t<const Work&>;
   if constexpr (std::is_void_v<Result>) {
-    run_interruptibly(progress, options, work);
+    run(work);
   } else {
     std::optional<Result> result;
-    run_interruptibly(progress, options, [&] { result.emplace(work()); });
+    run([&] { result.emplace(work()); });
     return std::move(*result);
   }
+}
+template <typename Work>
+auto interruptibly(nanobind::handle progress, EngineOptions& options, const Work& work) {
+  return with_result([&](const auto& task) { run_interruptibly(progress, options, task); }, work);
+}
+template <typename Work>
+auto interruptibly(std::atomic<bool>& cancel, const Work& work) {
+  return with_result([&](const auto& task) { run_interruptibly(cancel, task); }, work);
 }
 
 }  // namespace ferry::python

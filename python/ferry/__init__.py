@@ -12,6 +12,16 @@ from ferry.errors import (
     NotFound,
     Unsupported,
 )
+from ferry.operations import (
+    convert,
+    diff,
+    estimate,
+    inspect,
+    prune,
+    reshard,
+    seal,
+    verify,
+)
 
 __all__ = [
     "Busy",
@@ -24,4 +34,12 @@ __all__ = [
     "NotFound",
     "Unsupported",
     "__version__",
+    "convert",
+    "diff",
+    "estimate",
+    "inspect",
+    "prune",
+    "reshard",
+    "seal",
+    "verify",
 ]

@@ -120,8 +120,8 @@ nb::dlpack::dtype dlpack_dtype(DType dtype) {
 nb::object dlpack_source(nb::handle self) {
   const Array& array = nb::cast<const Array&>(self);
   std::vector<size_t> shape(array.shape.begin(), array.shape.end());
-  nb::ndarray<> view(array.bytes.data(), shape.size(), shape.data(), self, nullptr,
-                     dlpack_dtype(array.dtype), nb::device::cpu::value, 0);
+  nb::ndarray<nb::array_api> view(array.bytes.data(), shape.size(), shape.data(), self, nullptr,
+                                  dlpack_dtype(array.dtype), nb::device::cpu::value, 0);
   return nb::cast(view, nb::rv_policy::reference);
 }
 

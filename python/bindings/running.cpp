@@ -54,8 +54,16 @@ class Watched {
   std::exception_ptr error_;
 };
 
-void run_watched(nb::handle progress, Watched& watched, std::atomic<bool>& cancel,
-                 const std::function<void()>& work) {
+}  // namespace
+
+void run_interruptibly(nb::handle progress, EngineOptions& options,
+                       const std::function<void()>& work, const std::function<void()>& on_cancel) {
+  Watched watched;
+  std::atomic<bool> cancel = false;
+  options.cancel = &cancel;
+  if (!progress.is_none()) {
+    options.progress = [&](const Progress& done) { watched.report(done); };
+  }
   std::thread worker([&] {
     std::exception_ptr error;
     try {
@@ -79,29 +87,14 @@ void run_watched(nb::handle progress, Watched& watched, std::atomic<bool>& cance
     } catch (...) {
       raised = std::current_exception();
       cancel = true;
+      if (on_cancel) on_cancel();
     }
   }
   worker.join();
+  options.cancel = nullptr;
+  options.progress = nullptr;
   if (raised) std::rethrow_exception(raised);
   if (watched.error()) std::rethrow_exception(watched.error());
-}
-
-}  // namespace
-
-void run_interruptibly(nb::handle progress, EngineOptions& options,
-                       const std::function<void()>& work) {
-  Watched watched;
-  std::atomic<bool> cancel = false;
-  options.cancel = &cancel;
-  if (!progress.is_none()) {
-    options.progress = [&](const Progress& done) { watched.report(done); };
-  }
-  run_watched(progress, watched, cancel, work);
-}
-
-void run_interruptibly(std::atomic<bool>& cancel, const std::function<void()>& work) {
-  Watched watched;
-  run_watched(nb::none(), watched, cancel, work);
 }
 
 }  // namespace ferry::python

@@ -3,7 +3,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <atomic>
 #include <functional>
 #include <optional>
 #include <type_traits>
@@ -16,32 +15,23 @@ namespace ferry::python {
 /// can be cancelled, and returns when it has. Meanwhile this thread, which holds the GIL when it
 /// calls, gives progress(done, total), in bytes, to Python (unless it is None) and lets Python
 /// handle signals. What either raises cancels the work and is raised once that has ended; Ctrl-C is
-/// KeyboardInterrupt.
+/// KeyboardInterrupt. `on_cancel`, if given, is called once when it cancels: for work that waits
+/// for what `options.cancel` does not end.
 void run_interruptibly(nanobind::handle progress, EngineOptions& options,
-                       const std::function<void()>& work);
+                       const std::function<void()>& work,
+                       const std::function<void()>& on_cancel = {});
 
-/// The same for work that `cancel` stops, which is set when it is to, and that reports nothing.
-void run_interruptibly(std::atomic<bool>& cancel, const std::function<void()>& work);
-
-/// The same, returning work(), for what is watched by either of the functions above.
-template <typename Run, typename Work>
-auto with_result(const Run& run, const Work& work) {
-  using Result = std::invoke_result_t<const Work&>;
-  if constexpr (std::is_void_v<Result>) {
-    run(work);
-  } else {
-    std::optional<Result> result;
-    run([&] { result.emplace(work()); });
-    return std::move(*result);
-  }
-}
+/// The same, returning work().
 template <typename Work>
 auto interruptibly(nanobind::handle progress, EngineOptions& options, const Work& work) {
-  return with_result([&](const auto& task) { run_interruptibly(progress, options, task); }, work);
-}
-template <typename Work>
-auto interruptibly(std::atomic<bool>& cancel, const Work& work) {
-  return with_result([&](const auto& task) { run_interruptibly(cancel, task); }, work);
+  using Result = std::invoke_result_t<const Work&>;
+  if constexpr (std::is_void_v<Result>) {
+    run_interruptibly(progress, options, work);
+  } else {
+    std::optional<Result> result;
+    run_interruptibly(progress, options, [&] { result.emplace(work()); });
+    return std::move(*result);
+  }
 }
 
 }  // namespace ferry::python

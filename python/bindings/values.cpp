@@ -78,7 +78,7 @@ class Converter {
       case ValueKind::real:
         return nb::float_(*value.real());
       case ValueKind::big_integer:
-        return nb::int_(nb::str(value.text().c_str())).attr("__int__")();
+        return nb::steal(PyLong_FromString(value.text().c_str(), nullptr, 0));
       case ValueKind::string:
         return to_str(value.text());
       case ValueKind::bytes:
@@ -143,6 +143,9 @@ class Converter {
   nb::object object(const Value& value) {
     if (const auto text = value.string()) return to_str(*text);
     if (const auto number = value.integer()) return nb::int_(*number);
+    if (value.text().starts_with("pathlib.") && value.size() > 0) {
+      return nb::module_::import_("os.path").attr("join")(*nb::tuple(items(value)));
+    }
     const bool is_namespace = value.text() == "argparse.Namespace";
     nb::object made = is_namespace ? module_.attr("SimpleNamespace")()
                                    : module_.attr("Object")(to_str(value.text()));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ferry._ferry import Array, torch_name
+from ferry._ferry import Array, Tensor, torch_name
 from ferry.errors import Error, Invalid, Unsupported
 
 _NUMPY = {
@@ -104,7 +104,7 @@ def to_torch(array: Array) -> Any:
     return torch.frombuffer(array, dtype=dtype).view(array.shape)
 
 
-def lazy_to_array(tensor: "Tensor", dtype: Any, copy: bool | None) -> Any:
+def lazy_to_array(tensor: Tensor, dtype: Any, copy: bool | None) -> Any:
     """What __array__ of a tensor that is read gives."""
     import numpy
 

@@ -29,7 +29,7 @@ class Error(Exception):
         return type(self), (str(self), self.path, self.hint)
 
 
-class NotFound(Error, KeyError):
+class NotFound(Error, KeyError, FileNotFoundError):
     """A file, tensor or iteration is not there."""
 
     kind = "not_found"

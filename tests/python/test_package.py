@@ -1,0 +1,89 @@
+"""What every package must have: quick to import, typed, documented."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import ferry
+
+HERE = Path(__file__).resolve().parent
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+
+
+def test_importing_takes_no_framework() -> None:
+    code = "import sys, ferry; print(sorted({'numpy', 'torch', 'argparse'} & set(sys.modules)))"
+    assert python("-S", "-c", f"import sys; sys.path += {sys.path!r}; {code}").stdout == "[]\n"
+
+
+def test_importing_is_quick() -> None:
+    code = "import time, typing, json, re; t = time.perf_counter(); import ferry; print(time.perf_counter() - t)"
+    assert min(float(python("-c", code).stdout) for _ in range(5)) < 0.05
+
+
+def public() -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = []
+    for name in ferry.__all__:
+        value = getattr(ferry, name)
+        if not isinstance(value, str):
+            found.append((name, value))
+        if inspect.isclass(value):
+            found += [
+                (f"{name}.{each}", member)
+                for each, member in vars(value).items()
+                if not each.startswith("_") and (callable(member) or isinstance(member, property))
+            ]
+    return found
+
+
+@pytest.mark.parametrize(("name", "value"), public(), ids=[name for name, _ in public()])
+def test_every_public_name_is_documented(name: str, value: object) -> None:
+    assert inspect.getdoc(value), f"{name} has no docstring"
+
+
+def test_all_is_complete_and_sorted() -> None:
+    assert ferry.__all__ == sorted(ferry.__all__)
+    assert all(hasattr(ferry, name) for name in ferry.__all__)
+
+
+@pytest.mark.parametrize("checker", [["mypy", "--strict"], ["pyright"]], ids=lambda each: each[0])
+def test_types(checker: list[str], tmp_path: Path) -> None:
+    """Of the package, and of a user's script."""
+    pytest.importorskip(checker[0])
+    package = Path(ferry.__file__).parent
+    if not (package / "_ferry.pyi").exists():
+        pytest.skip("a build without stubs")
+    (tmp_path / "pyrightconfig.json").write_text(
+        '{"typeCheckingMode": "strict", "reportMissingImports": false, "extraPaths": ['
+        f'"{package.parent}"'
+        "]}"
+    )
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\n[mypy-torch.*,numpy.*,ml_dtypes.*]\nignore_missing_imports = True\n"
+        "follow_imports = skip\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text((HERE / "typed_script.py").read_text())
+    result = subprocess.run(
+        [sys.executable, "-m", *checker, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"MYPYPATH": str(package.parent), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_typed_script_runs(tmp_path: Path) -> None:
+    start = time.monotonic()
+    result = python(str(HERE / "typed_script.py"), str(HERE.parent / "fixtures/megatron/hot_llama"), str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert time.monotonic() - start < 60

@@ -33,7 +33,7 @@ foreach(name crti.o crtbeginS.o crtendS.o crtn.o libgomp.a libstdc++.a libgcc.a 
   set(file_${name} ${file})
 endforeach()
 
-# Sources that are others here: without MPI and GPUs, and with products by BLIS.
+# Sources of the program that are others here: without MPI and GPUs, and with products by BLIS.
 find_path(FERRY_BLIS_INCLUDE blis.h PATH_SUFFIXES blis-openmp REQUIRED)
 add_library(ferry_portable_parts OBJECT ckpt/group/mpi/launcher.cpp ckpt/group/mpi/without_mpi.cpp trainer/communicator/mpi/without_mpi.cpp
                                         trainer/gpu/without_gpu.cpp kernels/cpu/products/blis_products.cpp)
@@ -46,24 +46,32 @@ target_compile_options(ferry_portable_libc PRIVATE -ffunction-sections $<$<COMPI
 
 # ferry_link_portably(TARGET FERRY_LIBRARIES...)
 function(ferry_link_portably target)
-  set(begin ${file_crti.o} ${file_crtbeginS.o})
-  get_target_property(type ${target} TYPE)
   set(libraries)
   foreach(library IN LISTS ARGN)
     list(APPEND libraries $<TARGET_FILE:${library}>)
     add_dependencies(${target} ${library})
   endforeach()
   add_dependencies(${target} ferry_libc_stubs)
-  target_sources(${target} PRIVATE $<TARGET_OBJECTS:ferry_portable_parts> $<TARGET_OBJECTS:ferry_portable_libc>)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:ferry_portable_libc>)
   target_link_options(${target} PRIVATE -nostartfiles -nodefaultlibs -Wl,--gc-sections -Wl,-z,relro -Wl,--build-id)
-  target_link_libraries(${target} PRIVATE ${begin} -Wl,--start-group ${libraries} ${archives} ${file_libgomp.a} ${file_libstdc++.a} ${file_libgcc.a}
+  target_link_libraries(${target} PRIVATE ${file_crti.o} ${file_crtbeginS.o} -Wl,--start-group ${libraries} ${archives} ${file_libgomp.a} ${file_libstdc++.a} ${file_libgcc.a}
                                           ${file_libgcc_eh.a} -Wl,--end-group -Wl,--no-as-needed ${stub_arguments}
                                           ${file_libc_nonshared.a} ${file_crtendS.o} ${file_crtn.o})
   set_target_properties(${target} PROPERTIES LINK_DEPENDS "${stub_libraries}")
 endfunction()
 
-add_executable(ferry_portable $<TARGET_OBJECTS:ferry_tool> ${here}/start.S)
+add_executable(ferry_portable $<TARGET_OBJECTS:ferry_tool> $<TARGET_OBJECTS:ferry_portable_parts> ${here}/start.S)
 set_target_properties(ferry_portable PROPERTIES OUTPUT_NAME ferry RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/portable/bin POSITION_INDEPENDENT_CODE ON
                                                 LINKER_LANGUAGE CXX)
 target_link_options(ferry_portable PRIVATE -pie)
 ferry_link_portably(ferry_portable ferry_tools ferry_estimate ferry_trainer ferry_ops ferry_convert ferry_text ferry_kernels ferry_ckpt)
+
+# Licences of what it consists of, as Debian has them, in a folder. That of libgomp1 is that of libstdc++, too.
+set(FERRY_PORTABLE_LICENCES ${PROJECT_BINARY_DIR}/portable/libraries)
+foreach(package libblis-openmp-dev libcli11-dev libfmt-dev libisal-dev liblzma-dev libpcre2-dev libutf8proc-dev libxxhash-dev libyaml-dev libzstd-dev
+                nettle-dev nlohmann-json3-dev libgomp1)
+  configure_file(/usr/share/doc/${package}/copyright ${FERRY_PORTABLE_LICENCES}/${package}.copyright COPYONLY)
+endforeach()
+install(TARGETS ferry_portable RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT portable)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATAROOTDIR} COMPONENT portable)
+install(DIRECTORY ${FERRY_PORTABLE_LICENCES} DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT portable)

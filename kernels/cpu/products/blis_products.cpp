@@ -1,11 +1,15 @@
-// Products by BLIS, for the program that is linked to run anywhere (cmake/portable.cmake): Debian has it as an
-// archive, and oneDNN not. Products of other types are converted to fp32 first, and AMX is not used.
+// Products by BLIS, for the program that is linked to run anywhere (cmake/portable.cmake): Debian
+// has it as an archive, and oneDNN not. Products of other types are converted to fp32 first, and
+// AMX is not used.
 #include <blis.h>
 
 #include "kernels/cpu/products/products.h"
 #include "kernels/cpu/signals.h"
+#include "kernels/host_products.h"
 
 namespace ferry::kernels {
+
+bool bf16_instructions_unused() { return __builtin_cpu_supports("avx512bf16"); }
 
 struct Products::State {
   int threads;

@@ -53,6 +53,9 @@ struct SaveOptions {
   IntegrityOptions integrity = {};  // the manifest, with XXH3-128 of all bytes; SHA-256 on request
   BeginOptions begin = {};  // whether an iteration may be replaced, and what the tracker does
   int files_per_rank = 1;
+  /// Which iterations of the run folder stay once this one is there; the others go, as prune() says
+  /// (ops/prune.h). What it cannot remove is a warning: the save has succeeded.
+  Retention keep = {};
 };
 
 /// Called by every rank of the group with its own snapshot; all must see the same file system and

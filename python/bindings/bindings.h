@@ -10,4 +10,7 @@ void bind_errors(nanobind::module_& module);
 
 void bind_operations(nanobind::module_& module);
 
+void bind_groups(nanobind::module_& module);
+void bind_saving(nanobind::module_& module);
+
 }  // namespace ferry::python

@@ -5,4 +5,6 @@ NB_MODULE(_ferry, module) {
   module.attr("__version__") = FERRY_VERSION;
   ferry::python::bind_errors(module);
   ferry::python::bind_operations(module);
+  ferry::python::bind_groups(module);
+  ferry::python::bind_saving(module);
 }

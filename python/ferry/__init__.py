@@ -12,8 +12,10 @@ from ferry.errors import (
     NotFound,
     Unsupported,
 )
+from ferry.saving import AsyncSaver, SaveReport, SaverStatus, Shard, Ticket, save
 
 __all__ = [
+    "AsyncSaver",
     "Busy",
     "Corrupt",
     "Error",
@@ -22,6 +24,11 @@ __all__ = [
     "Invalid",
     "Mismatch",
     "NotFound",
+    "SaveReport",
+    "SaverStatus",
+    "Shard",
+    "Ticket",
     "Unsupported",
     "__version__",
+    "save",
 ]

@@ -70,6 +70,7 @@ class GroupSaver {
                      StagedIteration& staged, int64_t iteration);
 
   std::shared_ptr<const FileSystem> file_system_;
+  std::string run_folder_;
   RunStore store_;
   Group& group_;
   SaveOptions options_;

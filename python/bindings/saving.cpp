@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <limits>
 #include <utility>
 
 #include "ckpt/base/error.h"
@@ -213,10 +214,18 @@ class PythonSaver {
     });
   }
 
-  void finish() {
+  void finish() { finish_within(std::numeric_limits<double>::infinity()); }
+
+  /// Waits for so many seconds at most for other ranks; for files, without an end.
+  void finish_within(double seconds) {
     const std::shared_ptr<AsyncSaver> saver = here();
+    const bool is_alone = group_->size() == 1;
     with_cancelled_as_error([&] {
-      wait_interruptibly([&](milliseconds time) { return saver->finish_within(time); });
+      double waited = 0;
+      wait_interruptibly([&](milliseconds time) {
+        waited += std::chrono::duration<double>(time).count();
+        return saver->finish_within(time) || (!is_alone && waited > seconds);
+      });
       sweep();
       rethrow(dropped_);
     });
@@ -490,6 +499,7 @@ void bind_saving(nb::module_& module) {
       .def("check", &PythonSaver::check)
       .def("finish", &PythonSaver::finish)
       .def("stop", &PythonSaver::stop)
+      .def("finish_within", &PythonSaver::finish_within)
       .def("end", &PythonSaver::end)
       .def("end_within", &PythonSaver::end_within)
       .def("status", &PythonSaver::status)

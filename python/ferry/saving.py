@@ -22,6 +22,9 @@ __all__ = ["AsyncSaver", "SaveReport", "SaverStatus", "Shard", "Ticket", "save"]
 SaveFormat = Literal["dcp", "torch_dist", "torch"]
 
 
+_PATIENCE = 60.0  # seconds, of a rank that ends without a word, with the others
+
+
 class Shard:
     """The part of a tensor that this rank holds, where torch's DTensor does not say it already.
 
@@ -259,7 +262,11 @@ class AsyncSaver:
         # What is in flight still gets to disk; a rank that fails waits for others only so long.
         if self._process != os.getpid() or self._saver.is_closed:
             return
-        self._saver.end_within(60.0)
+        try:
+            self._saver.finish_within(_PATIENCE)
+        except Exception as error:
+            warnings.warn(f"{self!r}: {error}", RuntimeWarning, stacklevel=3)
+        self._saver.end_within(_PATIENCE)
 
     def __del__(self) -> None:
         saver = getattr(self, "_saver", None)
@@ -283,12 +290,6 @@ _savers: weakref.WeakSet[AsyncSaver] = weakref.WeakSet()
 @atexit.register
 def _close_savers() -> None:
     for saver in list(_savers):
-        if saver._process != os.getpid() or saver._saver.is_closed:
-            continue
-        try:
-            saver._saver.check()
-        except Exception as error:
-            print(f"ferry: {saver!r} was not closed: {error}", file=sys.stderr)
         saver._close_quietly()
 
 

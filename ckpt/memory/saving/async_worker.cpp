@@ -149,14 +149,15 @@ AsyncSaver::Status AsyncSaver::Worker::status() {
 
 // With what is wrong, if anything is: the other ranks wait for this one, and are to know.
 AsyncSaver::Worker::Job AsyncSaver::Worker::job_of(Snapshot snapshot) {
+  const int64_t iteration = snapshot.iteration;
   Job job;
-  job.contribution = contribution_of(snapshot);
+  job.contribution = contribution_of(std::move(snapshot));
   job.moment = stager_->now();
   if (stopped_) {
     job.contribution = failed_contribution(
-        snapshot.iteration,
+        iteration,
         Error(ErrorKind::cancelled,
-              fmt::format("iteration {} is not saved: the saver was stopped", snapshot.iteration)));
+              fmt::format("iteration {} is not saved: the saver was stopped", iteration)));
     job.contribution.stopped = true;
   }
   return job;

@@ -188,7 +188,7 @@ void Round::check() const {
   if (!problem.empty()) throw SharedError(problem_kind, problem);
 }
 
-Contribution contribution_of(const Snapshot& snapshot) {
+Contribution contribution_of(Snapshot snapshot) {
   try {
     if (snapshot.iteration < 0) {
       fail(ErrorKind::invalid, "{} is not an iteration; the first is 0", snapshot.iteration);
@@ -200,7 +200,7 @@ Contribution contribution_of(const Snapshot& snapshot) {
   }
   Contribution contribution;
   contribution.iteration = snapshot.iteration;
-  contribution.snapshot = snapshot;
+  contribution.snapshot = std::move(snapshot);
   return contribution;
 }
 

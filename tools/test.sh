@@ -1,13 +1,13 @@
 #!/bin/sh
 # test.sh: everything that is tested, from a bare Debian 12, Debian 13 or Ubuntu 24.04 on: packages,
-# build, direction of dependence, ctest, the same under AddressSanitizer and
-# UndefinedBehaviorSanitizer, what runs on several threads under ThreadSanitizer, and the checks
-# against the peers' own Python programs.
+# build, direction of dependence, ctest; where CI is set, or on request, the same under
+# AddressSanitizer and UndefinedBehaviorSanitizer, what runs on several threads under
+# ThreadSanitizer, and the checks against the peers' own Python programs.
 #
-#   FERRY_TEST_SANITIZERS=0     without the sanitizers' builds; =all: all their tests under them, with as
-#                               many random cases as without, and every bit flip instead of one a
-#                               byte (many times the time)
-#   CI                          where it is set, less runs under the sanitizers
+#   FERRY_TEST_SANITIZERS=0|1   without or with the sanitizers' builds, which take longer than the
+#                               rest; by default where CI is set, and then fewer tests run under them.
+#                               =all: all tests, with as many random cases as without them, and every
+#                               bit flip instead of one a byte (many times the time)
 #   FERRY_TEST_INTEROP=0|1      without or with the Python programs, which download some gigabytes
 #                               once; by default they run where CI is set
 #   FERRY_TEST_LAUNCH=0|1       without or with launches under a real Slurm of one node, which is
@@ -77,11 +77,11 @@ echo "== direction of dependence"
 tools/check_dependence.sh
 echo "== words"
 tools/check_words.sh
-if [ "${FERRY_TEST_SANITIZERS:-1}" = all ]; then export FERRY_TEST_EVERY_FLIP=1; fi
+if [ "${FERRY_TEST_SANITIZERS:-}" = all ]; then export FERRY_TEST_EVERY_FLIP=1; fi
 build check
 run_tests check
-case ${FERRY_TEST_SANITIZERS:-1} in
-0) ;;
+case ${FERRY_TEST_SANITIZERS:-${CI:+1}} in
+'' | 0) echo "== without the sanitizers; FERRY_TEST_SANITIZERS=1 builds and tests with them" ;;
 all) under_sanitizers ;;
 *)
     # Bit flips, and a process killed at every step of a save, take minutes under them, and show

@@ -15,6 +15,7 @@
 #include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "convert/arguments/argument_table.h"
+#include "convert/arguments/known_arguments.h"
 #include "convert/model/sizes.h"
 
 namespace ferry {
@@ -283,6 +284,12 @@ class Reader {
 };
 
 void Reader::check_expressible() {
+  if (const std::string unknown = unknown_arguments(args_); !unknown.empty()) {
+    warn(
+        "ferry does not know these arguments, of a fork of Megatron-LM or a later release, and "
+        "converts as if they changed nothing in the model: {}; compare logits if one may",
+        unknown);
+  }
   check_flags({"apply_residual_connection_post_layernorm", "layernorm_zero_centered_gamma",
                "apply_layernorm_1p", "attention_output_gate", "qk_l2_norm", "is_hybrid_model",
                "enable_mhc_connections", "moe_apply_probs_on_input", "post_layer_norm",

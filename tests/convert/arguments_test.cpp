@@ -139,6 +139,17 @@ TEST(Arguments, WhatNothingCanExpressIsNamed) {
   }
 }
 
+TEST(Arguments, ThoseThatAreNotKnownAreNamedUnlessTheySayNothing) {
+  EXPECT_THAT(read(json::object()).warnings, IsEmpty());
+  const json quiet = {{"output_scale", nullptr}, {"new_norm", false}, {"extra", json::array()}};
+  EXPECT_THAT(read(quiet).warnings, IsEmpty());
+  const json known = {{"micro_batch_size", 4}, {"wandb_project", "a"}, {"qknorm_impl", "te"}};
+  EXPECT_THAT(read(known).warnings, IsEmpty());
+  const json unknown = {{"output_scale", 2.5}, {"new_norm", true}, {"kind", "x"}, {"lr", 0.1}};
+  EXPECT_THAT(read(unknown).warnings,
+              ElementsAre(HasSubstr(": kind='x', new_norm=True, output_scale=2.5; ")));
+}
+
 TEST(Arguments, SizesMustBeThereAndPossible) {
   for (const json& change :
        {json{{"num_layers", nullptr}}, json{{"hidden_size", -4}},

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string>
 
+#include "convert/arguments/known_arguments.h"
 #include "tests/trainer/arguments/runs.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/namespace.h"
@@ -68,6 +69,7 @@ TEST(ArgumentTable, HasEveryFlagOnceAndEveryDefaultOfItsKind) {
       flags.remove_prefix(std::min(flags.size(), flag.size() + 1));
     }
     EXPECT_NE(find_argument(row.name()), nullptr);
+    EXPECT_TRUE(is_known_argument(row.name()));
     const ArgumentValue initial = parse_initial(row.kind, row.initial);
     if (row.kind != ArgumentKind::signal) {  // shown as its number
       EXPECT_EQ(python_text(row.kind, initial), row.initial);

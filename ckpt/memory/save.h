@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckpt/engine/engine.h"
@@ -37,6 +38,13 @@ class SnapshotFormat;  // how snapshots are stored: ckpt/memory/snapshot_format.
 /// Plain PyTorch distributed checkpoint: each name is a key of the state dict; invalid when one has
 /// "/shard_" in it, as Megatron-LM's objects do. torch_dist_format() is Megatron-LM's.
 std::shared_ptr<const SnapshotFormat> dcp_format();
+
+/// safetensors files, as Hugging Face's libraries load them, with `small_files` (name, content: the
+/// model's config.json, say) next to them. Rank 0 writes all; every rank gives all tensors, whole
+/// (invalid otherwise), and no objects.
+std::shared_ptr<const SnapshotFormat> safetensors_format(
+    uint64_t max_shard_bytes = 5'000'000'000,
+    std::vector<std::pair<std::string, std::string>> small_files = {});
 
 struct Snapshot {
   int64_t iteration = 0;  // at least 0, the same on all ranks

@@ -1,10 +1,12 @@
 // save() and AsyncSaver, as ferry/saving.py calls them.
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
 #include <deque>
+#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -12,6 +14,8 @@
 #include "ckpt/memory/async_saver.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/memory/save.h"
+#include "ops/output/paths.h"
+#include "ops/output/write_output.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/group.h"
 #include "python/bindings/record.h"
@@ -63,6 +67,8 @@ struct Settings {
   SaveOptions options;
   int most_in_flight = 1;
   uint64_t staging_bytes = UINT64_MAX;
+  /// Where the checkpoint is to be a folder of its own, and no iteration of a run.
+  std::optional<OutputKind> alone;
 
   void set_tracker(const std::string& word) {
     if (word == "forward") {
@@ -325,6 +331,14 @@ bool any_has_devices(Group& group, const Given& given, const std::exception_ptr&
   return false;
 }
 
+// That nothing is replaced but such a checkpoint. There is no source that it could be inside of.
+void check_folder(Group& group, const std::string& path, OutputKind kind, bool overwrite) {
+  from_first_together(group, [&] {
+    check_output(*posix_file_system(), {kind, path, {}}, "/dev/null", overwrite);
+    return std::string();
+  });
+}
+
 // Memory of devices passes through staging memory.
 class StagedSave {
  public:
@@ -378,18 +392,27 @@ std::vector<std::string> save_now(const std::string& path, nb::handle tensors, i
     problem = std::current_exception();
   }
   SaveOptions options = settings.options;
+  std::string run = path;
+  if (settings.alone) {
+    const std::filesystem::path target = canonical(path);
+    run = target.parent_path().string();
+    options.begin.folder = target.filename().string();
+    options.begin.tracker = TrackerMove::never;
+  }
   StagedSave staged;
   std::vector<std::string> notes;
   const auto work = [&] {
-    if (!any_has_devices(*group, given, problem)) {
-      notes = save(posix_file_system(), path, given.snapshot, *group, options);
+    const bool has_devices = any_has_devices(*group, given, problem);
+    if (settings.alone) check_folder(*group, path, *settings.alone, options.begin.overwrite);
+    if (!has_devices) {
+      notes = save(posix_file_system(), run, given.snapshot, *group, options);
       return;
     }
     AsyncSaverOptions staging;
     staging.save = options;
     staging.stager = stager;
     staging.staging_bytes = settings.staging_bytes;
-    notes = staged.save(path, given.snapshot, group, staging);
+    notes = staged.save(run, given.snapshot, group, staging);
   };
   const auto on_cancel = [&] {
     staged.cancel();
@@ -457,6 +480,10 @@ void bind_settings(nb::module_& module) {
              s.options.integrity = {manifest, sha256};
              s.options.files_per_rank = files_per_rank;
            })
+      .def("set_alone",
+           [](Settings& s, bool is_model) {
+             s.alone = is_model ? OutputKind::model_folder : OutputKind::checkpoint_folder;
+           })
       .def(
           "set_keep",
           [](Settings& s, std::optional<int64_t> last, std::optional<int64_t> every) {
@@ -466,6 +493,14 @@ void bind_settings(nb::module_& module) {
           nb::arg("last").none(), nb::arg("every").none());
   nb::class_<Format>(module, "_SaveFormat");
   module.def("_dcp_format", [] { return Format{dcp_format()}; });
+  module.def("_safetensors_format",
+             [](uint64_t max_shard_bytes, const std::map<std::string, nb::bytes>& files) {
+               std::vector<std::pair<std::string, std::string>> small;
+               for (const auto& [name, content] : files) {
+                 small.emplace_back(name, std::string(content.c_str(), content.size()));
+               }
+               return Format{safetensors_format(max_shard_bytes, std::move(small))};
+             });
   module.def("_format_like", format_like);
 }
 

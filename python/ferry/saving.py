@@ -19,7 +19,8 @@ from ferry.errors import Invalid, Unsupported
 
 __all__ = ["AsyncSaver", "SaveReport", "SaverStatus", "Shard", "Ticket", "save"]
 
-SaveFormat = Literal["dcp", "torch_dist", "torch"]
+SaveFormat = Literal["dcp", "torch_dist", "torch", "safetensors", "hf"]
+RunFormat = Literal["dcp", "torch_dist", "torch"]
 
 
 _PATIENCE = 60.0  # seconds, of a rank that ends without a word, with the others
@@ -51,8 +52,8 @@ class SaveReport:
     """What save() wrote."""
 
     path: str
-    """The iteration's folder."""
-    iteration: int
+    """The folder of the checkpoint: of a run, the iteration's."""
+    iteration: int | None
     warnings: list[str]
     """Of rank 0; none on the others."""
 
@@ -64,7 +65,7 @@ def save(
     tensors: Mapping[str, Any],
     path: str | os.PathLike[str],
     *,
-    iteration: int = 0,
+    iteration: int | None = 0,
     format: SaveFormat = "dcp",
     objects: Mapping[str, Any] | None = None,
     like: Any = None,
@@ -77,6 +78,7 @@ def save(
     manifest: bool = True,
     sha256: bool = False,
     files_per_rank: int = 1,
+    max_shard_size: int | str = "5GB",
     group: Any = None,
     timeout: float = 1800.0,
     memory: int | str = "512MiB",
@@ -84,7 +86,8 @@ def save(
     threads: int = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> SaveReport:
-    """Saves tensors as an iteration of a run folder; returns when all of it is on disk.
+    """Saves tensors as an iteration of a run folder, or as a model's folder; returns when all of it
+    is on disk.
 
     The checkpoint gets its name, `path`/iter_0000000, when it is complete: whatever happens, the
     folder holds either all of it or what was there before.
@@ -93,8 +96,11 @@ def save(
         array, or an object with __dlpack__, __cuda_array_interface__ or the buffer protocol. What
         is not contiguous is copied first. They must not change until this returns.
     path: the run folder, which is made where it is missing.
+    iteration: None: `path` is the checkpoint's own folder.
     format: "dcp", what torch.distributed.checkpoint loads; "torch_dist" or "torch", what
-        Megatron-LM loads, with arguments, scheduler and so on of the checkpoint `like`.
+        Megatron-LM loads, with arguments, scheduler and so on of the checkpoint `like`;
+        "safetensors" or "hf", a folder `path` of model.safetensors, with config.json and tokenizer
+        of `like` in "hf": from whole tensors, which rank 0 writes.
     objects: further values of plain data by name (None, bool, int, float, str, bytes, list, tuple,
         set, dict, argparse.Namespace), stored as torch.save would; with "dcp" alone. Rank 0's.
     like: the checkpoint which the run began with: a path or a ferry.Checkpoint.
@@ -103,6 +109,7 @@ def save(
     release: of Megatron Core that is to load torch_dist, such as "0.16"; None: the newest.
     overwrite: replaces an iteration that is there; else that is an error.
     tracker: whether latest_checkpointed_iteration.txt moves: "forward", "always" or "never".
+    max_shard_size: most bytes of tensors in one file of "safetensors" and "hf".
     keep, keep_every: deletes other iterations of the run, but for so many with the highest numbers
         and those whose number keep_every divides.
     manifest: writes ferry.manifest.json, with a digest of every byte.
@@ -125,8 +132,18 @@ def save(
         overwrite, tracker, keep, keep_every, manifest, sha256, files_per_rank, memory, threads
     )
     settings.staging_bytes = _bytes(staging, "staging")
-    made = _format(format, like, ranks, optimizer, release, files_per_rank, objects)
+    if format in ("safetensors", "hf"):
+        iteration = None
+        made = _model_format(format, like, max_shard_size, objects)
+    else:
+        made = _format(format, like, ranks, optimizer, release, files_per_rank, objects)
     folder = os.fspath(path)
+    if iteration is None:
+        if keep is not None or keep_every is not None:
+            raise Invalid("keep= and keep_every= are for iterations of a run")
+        settings.set_alone(format in ("safetensors", "hf"))
+        notes = _ferry._save(folder, tensors, 0, objects, made, ranks, settings, progress)
+        return SaveReport(folder, None, notes)
     notes = _ferry._save(folder, tensors, iteration, objects, made, ranks, settings, progress)
     return SaveReport(os.path.join(folder, f"iter_{iteration:07d}"), iteration, notes)
 
@@ -159,7 +176,7 @@ class AsyncSaver:
         self,
         path: str | os.PathLike[str],
         *,
-        format: SaveFormat = "dcp",
+        format: RunFormat = "dcp",
         like: Any = None,
         optimizer: str = "fully_reshardable",
         release: str | None = None,
@@ -326,7 +343,8 @@ def _format(
             raise Invalid("like= is for format='torch_dist' and format='torch'")
         return _ferry._dcp_format()
     if format not in ("torch_dist", "torch"):
-        raise Invalid(f"format={format!r} is not 'dcp', 'torch_dist' or 'torch'")
+        words = "'dcp', 'torch_dist', 'torch', 'safetensors' or 'hf', or is none of an AsyncSaver"
+        raise Invalid(f"format={format!r} is not {words}")
     if objects:
         raise _no_objects(format)
     if like is None:
@@ -337,16 +355,31 @@ def _format(
     )
 
 
+def _model_format(
+    format: str, like: Any, max_shard_size: int | str, objects: Mapping[str, Any] | None
+) -> Any:
+    if objects:
+        raise Invalid(f"format={format!r} has no place for objects=")
+    if (like is None) == (format == "hf"):
+        raise Invalid("format='hf' needs like=, whose config.json it gets; 'safetensors' takes none")
+    files = {} if like is None else _files_of_model(like)
+    return _ferry._safetensors_format(_bytes(max_shard_size, "max_shard_size"), files)
+
+
 def _no_objects(format: str) -> Invalid:
     return Invalid(f"objects= are for format='dcp'; those of {format!r} are the ones of like=")
+
+
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+          "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
 
 
 def _bytes(size: int | str, name: str) -> int:
     if isinstance(size, int):
         return size
-    for unit, factor in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size.endswith(unit) and size[:-3].strip().isdigit():
-            return int(size[:-3]) << factor
+    for unit, factor in _UNITS.items():
+        if size.endswith(unit) and size[: -len(unit)].strip().isdigit():
+            return int(size[: -len(unit)]) * factor
     raise Invalid(f"{name}={size!r} is not a number of bytes such as '8GiB'")
 
 

@@ -231,6 +231,29 @@ unsigned long long fake_allocate(int device, size_t bytes) {
   memories[static_cast<char*>(given)] = {static_cast<char*>(own), bytes, device};
   return reinterpret_cast<unsigned long long>(given);
 }
+int cuMemAlloc_v2(unsigned long long* at, size_t bytes) {
+  if (contexts.empty()) return kInvalidContext;
+  *at = fake_allocate(contexts.back(), bytes);
+  return *at ? 0 : 2;
+}
+int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes,
+                         void* stream) {
+  Stream* own = stream_of(stream);
+  if (!own) return kInvalidHandle;
+  own->add([=] {
+    std::memmove(shadow(reinterpret_cast<char*>(to)), shadow(reinterpret_cast<char*>(from)), bytes);
+  });
+  return 0;
+}
+int cuMemsetD32Async(unsigned long long to, unsigned value, size_t count, void* stream) {
+  Stream* own = stream_of(stream);
+  if (!own) return kInvalidHandle;
+  own->add([=] {
+    auto* const words = reinterpret_cast<unsigned*>(shadow(reinterpret_cast<char*>(to)));
+    for (size_t i = 0; i < count; ++i) words[i] = value;
+  });
+  return 0;
+}
 void fake_write(unsigned long long to, const void* from, size_t bytes) {
   std::memcpy(shadow(reinterpret_cast<char*>(to)), from, bytes);
 }

@@ -262,6 +262,51 @@ def test_wrong_options(tmp_path, options, words):
     assert words in str(raised.value)
 
 
+def test_a_folder_that_is_no_run(tmp_path):
+    tensors = {"a": torch.ones(4)}
+    report = ferry.save(tensors, tmp_path / "alone", iteration=None)
+    assert report.iteration is None and report.path == str(tmp_path / "alone")
+    expect_equal(tmp_path / "alone", tensors)
+    assert os.listdir(tmp_path) == ["alone"]
+    with pytest.raises(ferry.Invalid, match="exists"):
+        ferry.save(tensors, tmp_path / "alone", iteration=None)
+    ferry.save({"a": torch.zeros(4)}, tmp_path / "alone", iteration=None, overwrite=True)
+    expect_equal(tmp_path / "alone", {"a": torch.zeros(4)})
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letters").write_text("kept")
+    with pytest.raises(ferry.Invalid, match="is not empty and holds no checkpoint"):
+        ferry.save(tensors, tmp_path / "home", iteration=None, overwrite=True)
+    with pytest.raises(ferry.Invalid, match="keep= "):
+        ferry.save(tensors, tmp_path / "alone", iteration=None, keep=1)
+
+
+def test_safetensors(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    tensors = {
+        "a": torch.randn(300, 10).bfloat16(),
+        "t": torch.randn(4, 6).t(),
+        "fp8": torch.ones(8).to(torch.float8_e4m3fn),
+    }
+    ferry.save(tensors, tmp_path / "one", format="safetensors")
+    loaded = safetensors.load_file(tmp_path / "one" / "model.safetensors")
+    assert set(loaded) == set(tensors)
+    for name, tensor in tensors.items():
+        assert torch.equal(as_bytes(loaded[name]), as_bytes(tensor))
+    ferry.save(tensors, tmp_path / "several", format="safetensors", max_shard_size="4kB")
+    assert (tmp_path / "several" / "model.safetensors.index.json").exists()
+    ferry.save(tensors, tmp_path / "one", format="safetensors", overwrite=True)
+    with pytest.raises(ferry.Invalid, match="whole tensors"):
+        part = ferry.Shard(np.ones(2), (4,), (0,))
+        ferry.save({"a": part}, tmp_path / "part", format="safetensors")
+    with pytest.raises(ferry.Invalid, match="needs like="):
+        ferry.save(tensors, tmp_path / "part", format="hf")
+    with pytest.raises(ferry.Invalid, match="no place for objects"):
+        ferry.save(tensors, tmp_path / "part", format="safetensors", objects={"a": 1})
+    with pytest.raises(ferry.Invalid, match="none of an AsyncSaver"):
+        ferry.AsyncSaver(tmp_path / "part", format="safetensors")
+    assert sorted(os.listdir(tmp_path)) == ["one", "several"]
+
+
 def test_progress_and_an_exception_in_it(tmp_path):
     calls = []
     big = {f"t{i}": torch.ones(1 << 20) for i in range(8)}

@@ -11,7 +11,8 @@ void load(const TensorSet& tensors, std::span<const Region> regions, const Engin
   const TensorSet::State& state = tensors.state();
   LoadPlan plan(state);
   for (const Region& region : regions) plan.add(region);
-  run(plan.finish(), plan.files(), options);
+  const Plan& checked = plan.finish();  // which may add files
+  run(checked, plan.files(), options);
   check_reader_locks(state.source()->reader_locks);
 }
 

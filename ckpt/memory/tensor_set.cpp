@@ -46,6 +46,10 @@ TensorSet::State::State(SharedCatalog source, std::vector<StateTensor> tensors,
 
 size_t TensorSet::State::position_of(std::string_view name) const {
   const Entry* const entry = find(name);
+  if (entry == nullptr && !recipes_.empty()) {
+    fail(ErrorKind::not_found, "the model has no tensor {}, but {} others, such as {}", name,
+         entries().size(), entries().front().name);
+  }
   if (entry == nullptr) {
     fail(ErrorKind::not_found, "the checkpoint has no tensor {}; inspect with {} lists what it has",
          name, option("tensors"));

@@ -28,7 +28,7 @@ class TensorSet::State {
   /// The same; not_found, with what to do, when it is absent. Returns its position.
   size_t position_of(std::string_view name) const;
   Recipe recipe(size_t position) const;
-  /// Of weights that are quantised as they are read the scales, of scales the weights, else
+  /// For weights that are quantised as they are read the scales, for scales the weights, else
   /// nothing.
   std::optional<size_t> partner(size_t position) const;
 

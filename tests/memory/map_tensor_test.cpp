@@ -27,7 +27,7 @@ class MappedTensors : public testing::Test {
   }
   ~MappedTensors() override { std::filesystem::remove_all(folder_); }
 
-  // Of a copy whose bytes the test may count on.
+  // A copy whose bytes the test may count on.
   Checkpoint open_copy(const std::string& name) const {
     std::filesystem::copy(fixture(name), folder_ + "/copy",
                           std::filesystem::copy_options::recursive |

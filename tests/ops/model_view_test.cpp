@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <random>
@@ -232,6 +233,50 @@ TEST_F(ModelViews, FilledFromAnotherModel) {
   ConvertOptions options{.source = run_folder("hot_llama")};
   options.fill_from = base.target;
   expect_as_written(options);
+}
+
+TEST_F(ModelViews, AreStreamedInTheirOrder) {
+  ConvertOptions options{.source = run_folder("hot_llama")};
+  for (const bool quantised : {false, true}) {
+    options.quantise_fp8 = quantised;
+    const ModelView view = view_as_hugging_face(options);
+    TensorStream stream(view.tensors, {.engine = {.memory_bytes = 400'000}});
+    for (const Entry& entry : view.tensors.tensors()) {
+      const std::optional<OwnedTensor> tensor = stream.next();
+      ASSERT_TRUE(tensor);
+      EXPECT_EQ(tensor->name, entry.name);
+      const std::string expected = load_whole(view.tensors, entry);
+      ASSERT_EQ(tensor->bytes.size(), expected.size());
+      EXPECT_EQ(std::memcmp(tensor->bytes.data(), expected.data(), expected.size()), 0)
+          << entry.name;
+    }
+    EXPECT_FALSE(stream.next());
+  }
+}
+
+// Weights and scales are made together, whichever is asked for.
+TEST_F(ModelViews, ScalesAreStreamedWithoutTheirWeights) {
+  ConvertOptions options{.source = run_folder("hot_llama")};
+  options.quantise_fp8 = true;
+  const ModelView view = view_as_hugging_face(options);
+  StreamOptions scales;
+  scales.names.emplace();
+  for (const Entry& entry : view.tensors.tensors()) {
+    if (entry.name.ends_with("_scale_inv")) scales.names->push_back(entry.name);
+  }
+  std::ranges::reverse(*scales.names);
+  size_t count = 0;
+  scales.ranks = 3;
+  for (scales.rank = 0; scales.rank < scales.ranks; ++scales.rank) {
+    TensorStream stream(view.tensors, scales);
+    while (const std::optional<OwnedTensor> tensor = stream.next()) {
+      ++count;
+      const std::string expected = load_whole(view.tensors, *view.tensors.find(tensor->name));
+      EXPECT_EQ(std::memcmp(tensor->bytes.data(), expected.data(), expected.size()), 0);
+    }
+  }
+  EXPECT_GT(count, 0u);
+  EXPECT_EQ(count, scales.names->size());
 }
 
 TEST_F(ModelViews, OutliveTheCheckpoint) {

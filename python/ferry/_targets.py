@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ferry.errors import Invalid, Mismatch, Unsupported
@@ -82,16 +83,14 @@ def _torch_target(name: str, local: Any, shape: tuple[int, ...], box: Box) -> Ta
         raise Mismatch(f"into[{name!r}]: this rank's shard has shape {tuple(local.shape)}, expected {box.size}")
     if local.is_meta:
         raise Invalid(f"into[{name!r}] is on the meta device and has no memory; use to_empty()")
-    memory, finish = local, None
+    memory = local
+    finish: Callable[[], object] | None = None
     if not local.is_cpu:
         memory = torch.empty(box.size, dtype=local.dtype, pin_memory=True)
     elif not local.is_contiguous() or local.is_conj() or local.is_neg():
         memory = torch.empty(box.size, dtype=local.dtype)
     if memory is not local:
-
-        def finish() -> object:
-            return local.copy_(memory, non_blocking=True)
-
+        finish = partial(local.copy_, memory, non_blocking=True)
     row = (name, local.dtype, shape, box.offset, box.size, memory.data_ptr())
     staged = 0 if finish is None else memory.numel() * memory.element_size()
     return Target(row, memory, finish, staged, local.device if local.is_cuda else None)
@@ -103,13 +102,10 @@ def _numpy_target(name: str, into: Any) -> Target:
     if not into.flags.writeable:
         raise Invalid(f"into[{name!r}] is read-only; give an array that may be written to")
     memory = into
-    finish: Callable[[], None] | None = None
+    finish: Callable[[], object] | None = None
     if not into.flags.c_contiguous or not into.dtype.isnative:
         memory = numpy.empty(into.shape, into.dtype.newbyteorder("="))
-
-        def finish() -> None:
-            numpy.copyto(into, memory)
-
+        finish = partial(numpy.copyto, into, memory)
     address = memory.__array_interface__["data"][0]
     row = (name, memory.dtype, into.shape, (0,) * into.ndim, into.shape, address)
     return Target(row, memory, finish, 0 if finish is None else memory.nbytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import TracebackType
 from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, TypeVar, Union
 
@@ -332,6 +331,8 @@ class Model(_Tensors):
     @property
     def config(self) -> dict[str, Any]:
         """What config.json holds; {} without one."""
+        import json
+
         content = self.files.get("config.json")
         return dict(json.loads(content)) if content is not None else {}
 

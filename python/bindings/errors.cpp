@@ -1,5 +1,4 @@
 // The library's errors as exceptions of ferry/errors.py, with options in Python's words.
-#include <nanobind/stl/string.h>
 
 #include <exception>
 #include <string>

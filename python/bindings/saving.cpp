@@ -1,7 +1,6 @@
 // save() and AsyncSaver, as ferry/saving.py calls them.
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
@@ -21,6 +20,7 @@
 #include "python/bindings/record.h"
 #include "python/bindings/running.h"
 #include "python/bindings/saving_tensors.h"
+#include "python/bindings/text.h"
 
 namespace ferry::python {
 namespace {

@@ -58,6 +58,7 @@ class SaveReport:
     """Of rank 0; none on the others."""
 
     def to_dict(self) -> dict[str, Any]:
+        """All fields, as what json.dumps() takes."""
         return asdict(self)
 
 

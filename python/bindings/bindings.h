@@ -26,6 +26,9 @@ void bind_estimate(nanobind::module_& module);
 
 void bind_operations(nanobind::module_& module);
 
+void bind_groups(nanobind::module_& module);
+void bind_saving(nanobind::module_& module);
+
 /// An option of the library as a keyword of Python: "optimizer='none'", "tensor=2".
 std::string spell_keyword(const OptionName& option);
 /// A message of the library with its options so.

@@ -1,4 +1,5 @@
 // The library's errors as exceptions of ferry/errors.py, with options in Python's words.
+
 #include <exception>
 #include <string>
 

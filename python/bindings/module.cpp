@@ -11,4 +11,6 @@ NB_MODULE(_ferry, module) {
   ferry::python::bind_reader(module);
   ferry::python::bind_checkpoint(module);
   ferry::python::bind_operations(module);
+  ferry::python::bind_groups(module);
+  ferry::python::bind_saving(module);
 }

@@ -36,11 +36,13 @@ from ferry.operations import (
     verify,
 )
 from ferry.reading import Checkpoint, Model, Slice, open, safe_open
+from ferry.saving import AsyncSaver, SaveReport, SaverStatus, Shard, Ticket, save
 
 __version__: str = _version
 
 __all__ = [
     "Array",
+    "AsyncSaver",
     "Busy",
     "Checkpoint",
     "ConvertReport",
@@ -58,9 +60,13 @@ __all__ = [
     "PruneReport",
     "ReshardReport",
     "RunVerification",
+    "SaveReport",
+    "SaverStatus",
     "SealReport",
+    "Shard",
     "Slice",
     "Tensor",
+    "Ticket",
     "Unsupported",
     "VerifyReport",
     "__version__",
@@ -72,6 +78,7 @@ __all__ = [
     "prune",
     "reshard",
     "safe_open",
+    "save",
     "seal",
     "verify",
 ]

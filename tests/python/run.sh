@@ -21,7 +21,7 @@ has() { "$environment/bin/python" -c "import $1" 2>/dev/null; }
 [ -x "$environment/bin/python" ] || "$base" -m venv "$environment" || skip "no virtual environment can be made (python3-venv)"
 # A virtual environment on top of another one sees that one's packages by a line of a .pth file.
 packages='import sysconfig; print(sysconfig.get_path("purelib"))'
-"$base" -c "$packages" >"$("$environment/bin/python" -c "$packages")/base.pth"
+echo "import site; site.addsitedir('$("$base" -c "$packages")')" >"$("$environment/bin/python" -c "$packages")/base.pth"
 for package in nanobind pytest; do
     has "$package" || "$environment/bin/pip" install -q --disable-pip-version-check "$package" || skip "no $package for Python can be had"
 done

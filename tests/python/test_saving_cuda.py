@@ -116,7 +116,7 @@ with ferry.AsyncSaver(run) as saver:
     except ferry.IOFailed as error:
         assert "CUDA: marking the work on a device" in str(error), error
     for step in range(2, 5):
-        one.fill(step, 2000)
+        one.fill(step, 1000)
         ticket = saver.save({"a": one}, step)
         assert not ticket.is_ready()   # the device is still at it
         ticket.wait()

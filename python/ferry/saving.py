@@ -9,7 +9,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal
 
@@ -386,38 +385,45 @@ def _bytes(size: int | str, name: str) -> int:
 # DTensors: which box of the tensor this rank holds.
 
 
-def _shard_of_dtensor(name: str, tensor: Any) -> Shard | None:
-    """Called by the module for each DTensor. None: this rank holds nothing of it."""
-    mesh = tensor.device_mesh
-    coordinate = mesh.get_coordinate()
+class _DTensors:
+    """Called by the module for each DTensor of a snapshot."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[Any, tuple[tuple[int, ...], tuple[int, ...]] | None] = {}
+
+    def __call__(self, name: str, tensor: Any) -> Shard | None:
+        """None: this rank holds nothing of it."""
+        mesh, placements, shape = tensor.device_mesh, tensor.placements, tensor.shape
+        key = mesh, placements, shape
+        if key not in self._boxes:
+            if any(placement.is_partial() for placement in placements):
+                raise Invalid(f"tensor {name} is a sum of parts ({placements}); redistribute() it")
+            self._boxes[key] = _box(mesh, placements, tuple(shape))
+        box = self._boxes[key]
+        if box is None:
+            return None
+        offset, size = box
+        local = tensor._local_tensor
+        if hasattr(type(local), "wait"):  # a collective is still under way
+            local = local.wait()
+        if size != local.shape:
+            raise Unsupported(
+                f"tensor {name}: of its placements {placements} this rank should hold {size}, and it"
+                f" holds {tuple(local.shape)}; give a ferry.Shard, which says where that is"
+            )
+        return Shard(local, shape, offset)
+
+
+def _box(
+    mesh: Any, placements: Sequence[Any], shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    coordinate, extents = mesh.get_coordinate(), tuple(mesh.shape)
     if coordinate is None:
         return None
-    if any(placement.is_partial() for placement in tensor.placements):
-        raise Invalid(f"tensor {name} is a sum of parts ({tensor.placements}); redistribute() it")
-    local = tensor._local_tensor
-    if hasattr(type(local), "wait"):  # a collective is still under way
-        local = local.wait()
-    shape = tuple(tensor.shape)
-    offset, size = _box(tuple(mesh.shape), tuple(coordinate), tensor.placements, shape)
-    if size != tuple(local.shape):
-        raise Unsupported(
-            f"tensor {name}: of its placements {tensor.placements} this rank should hold {size}, and"
-            f" it holds {tuple(local.shape)}; give a ferry.Shard, which says where that is"
-        )
-    return Shard(local, shape, offset)
-
-
-@lru_cache(maxsize=4096)
-def _box(
-    mesh: tuple[int, ...],
-    coordinate: tuple[int, ...],
-    placements: tuple[Any, ...],
-    shape: tuple[int, ...],
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
     offset, size = [0] * len(shape), list(shape)
     for axis in range(len(shape)):
-        for dim in _order(mesh, placements, axis, len(shape)):
-            each = -(-size[axis] // mesh[dim])  # as torch.chunk
+        for dim in _order(extents, placements, axis, len(shape)):
+            each = -(-size[axis] // extents[dim])  # as torch.chunk
             begin = min(each * coordinate[dim], size[axis])
             offset[axis] += begin
             size[axis] = min(each, size[axis] - begin)
@@ -425,7 +431,7 @@ def _box(
 
 
 def _order(
-    mesh: tuple[int, ...], placements: tuple[Any, ...], axis: int, axes: int
+    mesh: tuple[int, ...], placements: Sequence[Any], axis: int, axes: int
 ) -> list[int]:
     """Dimensions of the mesh that split the axis, in the order in which they do: from the first to
     the last, but for those of FSDP (_StridedShard), which split what others after them have split

@@ -1,39 +1,15 @@
 #include "ckpt/memory/saving/async_worker.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <new>
 #include <system_error>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/signals_blocked.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/group/group.h"
 
 namespace ferry {
-namespace {
-
-// While one lives, threads that are started take no signals: those are the caller's. What a thread
-// itself causes stays: nobody else can take that.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t others;
-    sigfillset(&others);
-    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&others, own);
-    pthread_sigmask(SIG_SETMASK, &others, &former_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t former_{};
-};
-
-}  // namespace
-
 AsyncSaver::Worker::Worker(std::shared_ptr<const FileSystem> file_system, std::string run_folder,
                            std::shared_ptr<Group> group, AsyncSaverOptions options)
     : group_(std::move(group)),

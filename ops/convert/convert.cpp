@@ -59,13 +59,12 @@ ConvertReport convert(const ConvertOptions& options) {
   const bool megatron =
       options.to == ConvertTarget::torch_dist || options.to == ConvertTarget::torch;
   ConvertReport report;
-  report.written = carry_out(
-      options.write,
-      [&](const std::shared_ptr<const FileSystem>& file_system) {
-        return megatron ? plan_for_megatron(file_system, options, report)
-                        : plan_model_folder(file_system, options, report);
-      },
-      report.warnings);
+  const auto plan = [&](const std::shared_ptr<const FileSystem>& file_system) {
+    return megatron ? plan_for_megatron(file_system, options, report)
+                    : plan_model_folder(file_system, options, report);
+  };
+  report.written = with_paths({options.source, options.target, options.config_folder},
+                              [&] { return carry_out(options.write, plan, report.warnings); });
   return report;
 }
 

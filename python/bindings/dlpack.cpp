@@ -1,10 +1,10 @@
 #include "python/bindings/dlpack.h"
 
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 
 #include "ckpt/base/error.h"
 #include "python/bindings/cuda_stager.h"
+#include "python/bindings/text.h"
 
 namespace ferry::python {
 namespace {

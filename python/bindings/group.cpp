@@ -1,6 +1,5 @@
 #include "python/bindings/group.h"
 
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <condition_variable>
@@ -12,6 +11,7 @@
 #include "ckpt/group/tcp/mesh.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/running.h"
+#include "python/bindings/text.h"
 
 namespace ferry::python {
 namespace {

@@ -1,6 +1,5 @@
 // Python values of plain data as what torch.save would write.
 #include <fmt/format.h>
-#include <nanobind/stl/string.h>
 
 #include <unordered_map>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "python/bindings/saving_tensors.h"
+#include "python/bindings/text.h"
 
 namespace ferry::python {
 namespace {

@@ -1,7 +1,6 @@
 #include "python/bindings/saving_tensors.h"
 
 #include <fmt/format.h>
-#include <nanobind/stl/string.h>
 
 #include <limits>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "python/bindings/dlpack.h"
+#include "python/bindings/text.h"
 
 namespace ferry::python {
 namespace {

@@ -15,7 +15,8 @@ size_t named_at(std::string_view message, std::string_view path) {
     const size_t end = at + path.size();
     const bool begins = at == 0 || kBeforePaths.find(message[at - 1]) != std::string_view::npos;
     const bool ends = end == message.size() || path.back() == '/' || message[end] == '/' ||
-                      kAfterPaths.find(message[end]) != std::string_view::npos;
+                      kAfterPaths.find(message[end]) != std::string_view::npos ||
+                      (message[end] == '.' && end + 1 == message.size());
     if (begins && ends) return at;
   }
   return std::string_view::npos;

@@ -65,7 +65,7 @@ allow trainer/log   '(ckpt|convert|trainer/(arguments|data|schedule|log))/[^"]*'
 allow trainer/checkpoint '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|schedule|log|checkpoint))/[^"]*'
 allow trainer/loop  '(ckpt|convert|kernels|trainer/(communicator|model|data|parallel|optimizer|arguments|schedule|log|checkpoint|loop))/[^"]*'
 allow estimate      '(ckpt|convert|trainer|estimate)/[^"]*|kernels/kernels\.h'
-allow python        '(ckpt|convert|ops|estimate|python)/[^"]*'
+allow python        '(ckpt|convert|ops|estimate|python)/[^"]*|kernels/(host_products|kernels)\.h'
 allow tools         '(ckpt|convert|ops|text|trainer|estimate|tools)/[^"]*'
 
 callers=$(grep -rnE 'open_checkpoint\(' ckpt/base ckpt/io ckpt/core ckpt/engine ckpt/format ckpt/store ckpt/megatron --include='*.cpp' || true)

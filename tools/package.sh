@@ -1,23 +1,26 @@
 #!/bin/sh
 # package.sh [FOLDER]: builds the program and packs it, into build/packages by default:
 #
-#   ferry-VERSION-linux-ARCH.tar.xz    runs on any Linux: unpack it and call bin/ferry. It has the
-#                                      libraries with it, the C library and its loader too
+#   ferry-VERSION-linux-ARCH.tar.xz    runs on any Linux with glibc 2.28 or later: unpack it and call bin/ferry
+#   ferry_checkpoint-VERSION-*.whl     the same program and the module for Python, as wheels: for Python 3.12 and
+#                                      later, and for 3.10 and 3.11, as far as these are here with their headers
+#                                      (in PATH, or as pyenv has them)
 #   ferry_VERSION_ARCH.deb             for the Debian or Ubuntu that this is
 #
-# Both have man pages and completions for shells. Containerfile makes a container of the .deb, and
-# tests/install/check_packages.sh holds both against what they should be.
+# All have man pages and completions for shells. Containerfile makes a container of the .deb;
+# tests/install/check_packages.sh and tests/python/check_wheel.sh hold them against what they should be.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/packages.sh
 # shellcheck disable=SC2086 # a list of words
-install_missing $build_packages dpkg-dev xz-utils
+install_missing $build_packages $portable_packages dpkg-dev xz-utils
 
 mkdir -p "${1:-build/packages}"
 packages=$(realpath "${1:-build/packages}")
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 
+tools/static_isal.sh
 cmake --preset package >/dev/null
 cmake --build --preset package
 version=$(build/package/bin/ferry --version | sed 's/^ferry //')
@@ -26,38 +29,26 @@ arch=$(uname -m)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
 
-# pack_tarball: what the loader finds for the program here goes along with it
-add_library() {
-    cp -L "$1" "$root/lib/ferry/"
-    # Its licence goes along. Debian knows a library under the path that it is really at, or, where
-    # /lib is a link to /usr/lib, under that of before.
-    real=$(readlink -f "$1")
-    owner=$(dpkg -S "$real" "${real#/usr}" "$1" 2>/dev/null | sed -n '1s/:.*//p')
-    [ -n "$owner" ] || { echo "error: no package owns $1" >&2; exit 1; }
-    cp -L "/usr/share/doc/$owner/copyright" "$root/share/doc/ferry/libraries/$owner.copyright"
-}
-
 pack_tarball() {
     name=ferry-$version-linux-$arch
     root=$stage/$name
-    cmake --install build/package --component program --strip --prefix "$root" >/dev/null
-    mkdir -p "$root/lib/ferry" "$root/share/doc/ferry/libraries"
-    mv "$root/bin/ferry" "$root/lib/ferry/ferry"
-    ldd "$root/lib/ferry/ferry" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p; s/^[[:space:]]*\(\/[^ ]*\/ld-linux[^ ]*\) .*/\1/p' | while read -r library; do
-        add_library "$library"
-    done
-    loader=$(basename "$(ls "$root"/lib/ferry/ld-linux*)")
-    cat >"$root/bin/ferry" <<X
-#!/bin/sh
-# Calls ferry with the libraries that came with it.
-here=\$(dirname "\$(readlink -f "\$0")")/../lib/ferry
-# The program would start itself again to set this, and cannot below a loader of its own.
-[ -n "\${OMP_WAIT_POLICY-}" ] || export GOMP_SPINCOUNT="\${GOMP_SPINCOUNT-10000}"
-exec "\$here/$loader" --library-path "\$here" "\$here/ferry" "\$@"
-X
-    chmod 755 "$root/bin/ferry"
+    cmake --install build/package --component portable --strip --prefix "$root" >/dev/null
     cp LICENSE README.md "$root"
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$stage" -cJf "$packages/$name.tar.xz" "$name"
+}
+
+# python_with_headers VERSION...: the first of these that is here
+python_with_headers() {
+    for wanted in "$@"; do
+        for python in "$(command -v "python$wanted")" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$wanted".*/bin/python; do
+            if [ -x "$python" ] && "$python" -c 'import os, sys, sysconfig, venv
+sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null; then
+                echo "$python"
+                return
+            fi
+        done
+    done
+    echo "no wheel for Python $1: it is not here, or lacks its headers or venv" >&2
 }
 
 pack_deb() {
@@ -90,4 +81,8 @@ X
 
 pack_tarball
 pack_deb
+pythons="$(python_with_headers 3.12 3.13 3.14) $(python_with_headers 3.11) $(python_with_headers 3.10)"
+# shellcheck disable=SC2086 # a list of words
+set -- $pythons
+[ $# = 0 ] || tools/wheels.sh package "$packages" "$@"
 ls -l "$packages"

@@ -2,6 +2,8 @@
 # install_missing PACKAGE... installs those that are not there, as root or through sudo.
 build_packages="cmake g++ ninja-build pkg-config libfmt-dev nlohmann-json3-dev libzstd-dev libxxhash-dev libisal-dev nettle-dev libyaml-dev liblzma-dev libcli11-dev libdnnl-dev libpcre2-dev libutf8proc-dev"
 test_packages="libgtest-dev libgmock-dev"
+# What is linked into programs that run anywhere (cmake/portable.cmake).
+portable_packages="libblis-openmp-dev nasm make"
 # What launches are tested under (tests/launch).
 launch_packages="slurm-wlm munge shellcheck python3-yaml git"
 

@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ckpt/checkpoint.h"
@@ -58,6 +59,7 @@ class TensorSet {
   /// not_found when there is no such tensor; otherwise as load().
   std::optional<OwnedTensor> map(std::string_view name) const;
 
+  // For ferry's own parts.
   class State;  // ckpt/memory/tensor_set.h
   explicit TensorSet(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   const State& state() const noexcept { return *state_; }
@@ -86,7 +88,9 @@ struct StreamOptions {
   int64_t rank = 0, ranks = 1;
   /// `memory_bytes` holds what is read ahead, the last two tensors that were returned as long as
   /// they are kept (a loop's variable holds one while the next is asked for), freed buffers that
-  /// are used again, and the engine's own. Older tensors that are kept are the caller's memory.
+  /// are used again, and the engine's own. Older tensors that are kept are the caller's memory. A
+  /// caller who waits for a tensor gets it whatever it keeps: no stream waits for memory of the
+  /// caller's.
   EngineOptions engine = {.memory_bytes = uint64_t{2} << 30};
 };
 

@@ -1,5 +1,7 @@
 #include "ckpt/memory/tensor_memory.h"
 
+#include <sys/mman.h>
+
 #include <iterator>
 #include <new>
 #include <utility>
@@ -7,8 +9,10 @@
 namespace ferry {
 namespace {
 
-// Smaller ones cost more to keep in order than to allocate.
+// Smaller ones cost more to keep in order than to allocate. These are mapped, so that the system
+// has them back when they are freed.
 constexpr uint64_t kLeastKept = 256 << 10;
+constexpr std::align_val_t kAlignment{64};
 
 }  // namespace
 
@@ -21,6 +25,24 @@ struct TensorMemory::Loan {
   Buffer buffer;
   uint64_t bytes = 0;
 };
+
+void TensorMemory::Free::operator()(std::byte* bytes) const noexcept {
+  if (mapped_bytes > 0) {
+    ::munmap(bytes, mapped_bytes);
+  } else {
+    ::operator delete(bytes, kAlignment);
+  }
+}
+
+TensorMemory::Buffer TensorMemory::allocate(uint64_t bytes) {
+  if (bytes < kLeastKept) {
+    return Buffer(static_cast<std::byte*>(::operator new(bytes, kAlignment)), Free{});
+  }
+  void* const mapped =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  return Buffer(static_cast<std::byte*>(mapped), Free{bytes});
+}
 
 TensorMemory::Lease TensorMemory::take(uint64_t bytes, uint64_t most_bytes) {
   auto loan = std::make_shared<Loan>();
@@ -40,9 +62,10 @@ TensorMemory::Lease TensorMemory::take(uint64_t bytes, uint64_t most_bytes) {
       unused_.erase(largest);
     }
   }
-  const std::span<std::byte> memory = loan->buffer.take(loan->bytes);
+  if (!loan->buffer) loan->buffer = allocate(bytes);
   loan->home = weak_from_this();
-  return {memory.first(bytes), memory.size(), std::move(loan)};
+  const std::span<std::byte> memory(loan->buffer.get(), bytes);
+  return {memory, loan->bytes, std::move(loan)};
 }
 
 void TensorMemory::take_back(Buffer buffer, uint64_t bytes) {

@@ -8,8 +8,6 @@
 #include <mutex>
 #include <span>
 
-#include "ckpt/engine/tiles/buffer.h"
-
 namespace ferry {
 
 /// Keeps buffers that are no longer used for other tensors of about their size: for fresh memory
@@ -18,7 +16,7 @@ namespace ferry {
 class TensorMemory : public std::enable_shared_from_this<TensorMemory> {
  public:
   struct Lease {
-    std::span<std::byte> bytes;   // uninitialised
+    std::span<std::byte> bytes;   // uninitialised, aligned to cache lines
     uint64_t capacity = 0;        // bytes of the buffer
     std::shared_ptr<void> owner;  // gives them back; may outlive the TensorMemory
   };
@@ -29,7 +27,13 @@ class TensorMemory : public std::enable_shared_from_this<TensorMemory> {
 
  private:
   struct Loan;
+  struct Free {
+    uint64_t mapped_bytes = 0;  // 0: from the heap
+    void operator()(std::byte* bytes) const noexcept;
+  };
+  using Buffer = std::unique_ptr<std::byte[], Free>;
 
+  static Buffer allocate(uint64_t bytes);
   void take_back(Buffer buffer, uint64_t bytes);
 
   std::mutex mutex_;                        // guards what follows

@@ -116,7 +116,9 @@ ModelView view_of(Checkpoint checkpoint, ConvertOptions options) {
 
 ModelView view_as_hugging_face(const ConvertOptions& options) {
   check_view_options(options);
-  return view_of(open_source(posix_file_system(), options.source, options), options);
+  return with_paths({options.source, options.config_folder}, [&] {
+    return view_of(open_source(posix_file_system(), options.source, options), options);
+  });
 }
 
 ModelView view_as_hugging_face(const Checkpoint& checkpoint, const ConvertOptions& options) {
@@ -124,9 +126,11 @@ ModelView view_as_hugging_face(const Checkpoint& checkpoint, const ConvertOption
       {{"source", !options.source.empty()}, {"iteration", !options.open.iteration.empty()}},
       "the checkpoint is open");
   check_view_options(options);
-  Checkpoint model = checkpoint;
-  if (!options.as_is) name_as_model(model);
-  return view_of(std::move(model), options);
+  return with_paths({checkpoint.path, options.config_folder}, [&] {
+    Checkpoint model = checkpoint;
+    if (!options.as_is) name_as_model(model);
+    return view_of(std::move(model), options);
+  });
 }
 
 }  // namespace ferry

@@ -61,6 +61,7 @@ class SaveReport:
     """Of rank 0; none on the others."""
 
     def to_dict(self) -> dict[str, Any]:
+        """All fields, as what json.dumps() takes."""
         return asdict(self)
 
 
@@ -376,7 +377,7 @@ def _model_format(
     if like is not None:
         opened = like if isinstance(like, (Checkpoint, Model)) else open_checkpoint(like)
         try:
-            model = like if isinstance(like, Model) else opened.hf()
+            model = opened if isinstance(opened, Model) else opened.hf()
             _compare(tensors, model, warnings)
             files = dict(model.files)
         finally:

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/host_kernels.h"
 #include "kernels/cpu/signals.h"
+#include "kernels/host_products.h"
 
 namespace ferry::kernels {
 
@@ -140,6 +141,8 @@ class ThreadCount {
 };
 
 }  // namespace
+
+bool bf16_instructions_unused() { return false; }
 
 struct Products::State {
   int threads;

@@ -78,7 +78,8 @@ std::map<std::string, std::string> metadata_of(const Opened& opened) {
   }
   const nb::gil_scoped_release release;
   for (const FileInfo& file : catalog->files) {
-    if (!file.path.ends_with(".safetensors")) continue;
+    const bool is_lone = opened.facts.format == Format::safetensors;
+    if (!is_lone && !file.path.ends_with(".safetensors")) continue;
     metadata.merge(read_safetensors_header(*catalog->file_system->open(file.path), 0).metadata);
   }
   return metadata;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, TypeVar, Union
+from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, Tuple, TypeVar, Union
 
 from ferry import _ferry
 from ferry._ferry import Array, ParallelLayout, Tensor
@@ -12,6 +12,9 @@ from ferry._targets import Target, target_of
 from ferry.errors import Invalid, NotFound
 from ferry.operations import Iteration, Path, Size
 from ferry.progress import Progress, watched
+
+# What open() was called with.
+_Asked = Tuple[Path, Union[Iteration, None], bool]
 
 Framework = Union[Literal["np", "numpy", "pt", "torch"], None]
 
@@ -341,10 +344,14 @@ class Model(_Tensors):
 
 
 class Checkpoint(_Tensors):
-    """A checkpoint that is open: its model's tensors by name, and the rest as attributes."""
+    """A checkpoint that is open: its model's tensors by name, and the rest as attributes.
 
-    def __init__(self, opened: _ferry.OpenCheckpoint) -> None:
+    Pickled, it is opened again where it is unpickled, as by workers of a DataLoader.
+    """
+
+    def __init__(self, opened: _ferry.OpenCheckpoint, asked: _Asked) -> None:
         self._opened = opened
+        self._asked = asked
         self._reader = opened.reader
         self._lazy: dict[str, Any] = {}
 
@@ -458,6 +465,9 @@ class Checkpoint(_Tensors):
         """Drops mappings and locks. Nothing can be read any more; what was read stays."""
         self._opened.close()
 
+    def __reduce__(self) -> tuple[Any, tuple[_Asked, str]]:
+        return _open_again, (self._asked, self.path)
+
     def __repr__(self) -> str:
         return f"Checkpoint({self.path!r}, format={self.format!r}, {len(self)} tensors)"
 
@@ -472,7 +482,14 @@ def open(path: Path, *, iteration: Iteration | None = None, raw: bool = False) -
     NotFound: nothing is there, or not that iteration; Invalid: it is no checkpoint; Unsupported: a
     form of one that is not read; Corrupt, Mismatch: files are damaged or contradict each other.
     """
-    return Checkpoint(_ferry.open(path, iteration, raw))
+    return Checkpoint(_ferry.open(path, iteration, raw), (path, iteration, raw))
+
+
+def _open_again(asked: _Asked, path: str) -> Checkpoint:
+    """What was open at `path`, which a run folder may no longer lead to."""
+    given, iteration, raw = asked
+    checkpoint = open(given, iteration=iteration, raw=raw)
+    return checkpoint if checkpoint.path == path else open(path, raw=raw)
 
 
 class safe_open:

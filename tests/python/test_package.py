@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ def test_importing_takes_no_framework() -> None:
 
 
 def test_importing_is_quick() -> None:
-    # Of the processor: other tests may run at the same time.
+    # Time of the processor, as other tests may run at the same time.
     code = "import time; t = time.process_time(); import ferry; print(time.process_time() - t)"
     assert min(float(python("-c", code).stdout) for _ in range(5)) < 0.05
 
@@ -90,7 +89,5 @@ def test_types(checker: list[str], what: str, tmp_path: Path) -> None:
 
 
 def test_the_typed_script_runs(tmp_path: Path) -> None:
-    start = time.monotonic()
     result = python(str(HERE / "typed_script.py"), str(HERE.parent / "fixtures/megatron/hot_llama"), str(tmp_path))
     assert result.returncode == 0, result.stderr
-    assert time.monotonic() - start < 60

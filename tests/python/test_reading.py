@@ -339,6 +339,19 @@ def test_tensors_inside_objects(trained_run: Path) -> None:
     torch.Generator().set_state(state["torch_rng_state"].torch())  # a state that PyTorch takes
 
 
+def test_pickled_it_is_what_was_open(run: Path) -> None:
+    import pickle
+    import shutil
+
+    checkpoint = ferry.open(run)
+    pickled = pickle.dumps(checkpoint)
+    shutil.copytree(run / "iter_0000005", run / "iter_0000006")
+    (run / "latest_checkpointed_iteration.txt").write_text("6")
+    again = pickle.loads(pickled)
+    assert again.path == checkpoint.path != ferry.open(run).path
+    assert list(again) == list(checkpoint)
+
+
 def test_iterations(run: Path) -> None:
     assert ferry.open(run, iteration=5).iteration == 5
     assert ferry.open(run, iteration="5").iteration == 5

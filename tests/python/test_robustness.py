@@ -88,17 +88,13 @@ def test_eight_threads_read_at_once(trained_run: Path) -> None:
 class Rows:
     """A data set of the rows of a tensor, as DataLoader's workers read it."""
 
-    def __init__(self, path: Path, name: str, keep_open: bool) -> None:
-        self.path, self.name = str(path), name
-        self.checkpoint: Any = ferry.open(path) if keep_open else None
-        self.rows = len(ferry.open(path)[name])
+    def __init__(self, path: Path, name: str) -> None:
+        self.checkpoint, self.name = ferry.open(path), name
 
     def __len__(self) -> int:
-        return self.rows
+        return len(self.checkpoint[self.name])
 
     def __getitem__(self, row: int) -> Any:
-        if self.checkpoint is None:
-            self.checkpoint = ferry.open(self.path)
         return self.checkpoint.get_slice(self.name, "pt")[row]
 
 
@@ -106,7 +102,7 @@ class Rows:
 def test_workers_of_a_data_loader(trained_run: Path, method: str) -> None:
     torch = pytest.importorskip("torch")
     name = "embedding.word_embeddings.weight"
-    data = Rows(trained_run, name, keep_open=method == "fork")
+    data = Rows(trained_run, name)
     loader = torch.utils.data.DataLoader(
         data, batch_size=7, num_workers=2, multiprocessing_context=method
     )

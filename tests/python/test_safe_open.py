@@ -48,6 +48,13 @@ def test_no_metadata_is_none(tmp_path: Path) -> None:
     assert ours.metadata() is theirs.metadata() is None
 
 
+def test_a_name_without_suffix(path: Path) -> None:
+    bare = path.rename(path.parent / "weights")
+    with ferry.safe_open(bare, "pt") as file:
+        assert file.metadata() == {"framework": "pt"}
+        assert len(file.keys()) == 5
+
+
 def test_tensors(path: Path) -> None:
     theirs, ours = both(path, "pt")
     for name in theirs.keys():

@@ -116,12 +116,10 @@ with ferry.AsyncSaver(run) as saver:
     except ferry.IOFailed as error:
         assert "CUDA: marking the work on a device" in str(error), error
     for step in range(2, 5):
-        one.fill(step, 300)
-        begin = time.monotonic()
+        one.fill(step, 1000)
         ticket = saver.save({"a": one}, step)
-        assert time.monotonic() - begin < 0.2 and not ticket.is_ready()
+        assert not ticket.is_ready()   # the device is still at it
         ticket.wait()
-        assert time.monotonic() - begin > 0.25
         one.fill(99, 0)    # after wait() it may change
         saver.finish()
         one.values[...] = step

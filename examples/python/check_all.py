@@ -16,7 +16,7 @@ def reports(folder):
     except ferry.Invalid:
         try:
             yield ferry.verify(folder)
-        except ferry.Invalid:  # no checkpoint: there may be some inside
+        except (ferry.Invalid, ferry.NotFound):  # no checkpoint: there may be some inside
             for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
                 if entry.is_dir(follow_symlinks=False):
                     yield from reports(entry.path)

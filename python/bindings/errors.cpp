@@ -1,5 +1,4 @@
 // The library's errors as exceptions of ferry/errors.py, with options in Python's words.
-
 #include <exception>
 #include <string>
 

@@ -17,6 +17,7 @@
 #include "ops/output/write_output.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/group.h"
+#include "python/bindings/keywords.h"
 #include "python/bindings/record.h"
 #include "python/bindings/running.h"
 #include "python/bindings/saving_tensors.h"
@@ -38,7 +39,8 @@ auto with_cancelled_as_error(const Work& work) {
     return work();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::cancelled) throw;
-    const nb::object made = nb::module_::import_("ferry.errors").attr("Error")(error.what());
+    const nb::object made =
+        nb::module_::import_("ferry.errors").attr("Error")(to_str(in_keywords(error.what())));
     made.attr("kind") = "cancelled";
     PyErr_SetObject(made.type().ptr(), made.ptr());
     throw nb::python_error();
@@ -492,6 +494,11 @@ void bind_settings(nb::module_& module) {
           },
           nb::arg("last").none(), nb::arg("every").none());
   nb::class_<Format>(module, "_SaveFormat");
+  module.def("_bytes", [](const std::string& name, nb::handle size) {
+    uint64_t bytes = 0;
+    take({name, size}, bytes);
+    return bytes;
+  });
   module.def("_dcp_format", [] { return Format{dcp_format()}; });
   module.def("_safetensors_format",
              [](uint64_t max_shard_bytes, const std::map<std::string, nb::bytes>& files) {

@@ -24,8 +24,12 @@ nb::object imported(const char* module) {
 /// Classes of libraries that are imported; None of those that are not.
 struct Classes {
   nb::object tensor = nb::none(), dtensor = nb::none(), array = nb::none(), shard;
+  nb::object shard_of_dtensor;
 
-  Classes() : shard(nb::module_::import_("ferry.saving").attr("Shard")) {
+  Classes() {
+    const nb::module_ saving = nb::module_::import_("ferry.saving");
+    shard = saving.attr("Shard");
+    shard_of_dtensor = saving.attr("_DTensors")();
     if (const nb::object torch = imported("torch"); nb::hasattr(torch, "Tensor")) {
       tensor = torch.attr("Tensor");
       const nb::object module = imported("torch.distributed.tensor");
@@ -84,8 +88,7 @@ class Collector {
       case Kind::torch:
         return add_torch(nb::borrow(value));
       case Kind::dtensor: {
-        const nb::object shard =
-            nb::module_::import_("ferry.saving").attr("_shard_of_dtensor")(*name_, value);
+        const nb::object shard = classes_.shard_of_dtensor(*name_, value);
         return shard.is_none() ? void() : add_shard(shard);
       }
       case Kind::array:

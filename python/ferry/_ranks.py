@@ -25,7 +25,7 @@ _groups: Any = weakref.WeakKeyDictionary()  # by torch's process group: ours
 def group_of(group: Any, timeout: float) -> Any:
     """The ranks of `group`: None for torch.distributed's default group where there is one, else
     this process alone; False for this process alone; else a ProcessGroup. All its ranks call it."""
-    distributed = sys.modules.get("torch.distributed")
+    distributed: Any = sys.modules.get("torch.distributed")
     has_ranks = distributed is not None and distributed.is_available()
     if group is None and has_ranks and distributed.is_initialized():
         group = distributed.group.WORLD

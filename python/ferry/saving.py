@@ -7,15 +7,18 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from types import TracebackType
 from typing import Any, Literal
 
 from ferry import _ferry, _ranks
 from ferry._ferry import SaverStatus, Ticket
-from ferry.errors import Invalid, Unsupported
+from ferry.errors import Invalid, Mismatch, Unsupported
+from ferry.operations import Size
+from ferry.progress import Progress, watched
+from ferry.reading import Checkpoint, Model
+from ferry.reading import open as open_checkpoint
 
 __all__ = ["AsyncSaver", "SaveReport", "SaverStatus", "Shard", "Ticket", "save"]
 
@@ -79,13 +82,13 @@ def save(
     manifest: bool = True,
     sha256: bool = False,
     files_per_rank: int = 1,
-    max_shard_size: int | str = "5GB",
+    max_shard_size: Size = "5GB",
     group: Any = None,
     timeout: float = 1800.0,
-    memory: int | str = "512MiB",
-    staging: int | str = "8GiB",
+    memory: Size = "512MiB",
+    staging: Size = "8GiB",
     threads: int = 0,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress = None,
 ) -> SaveReport:
     """Saves tensors as an iteration of a run folder, or as a model's folder; returns when all of it
     is on disk.
@@ -122,8 +125,7 @@ def save(
     timeout: seconds for which a rank waits for a sign of another one.
     memory: for buffers. staging: most host memory that tensors of CUDA devices pass through.
     threads: 0 is one for each core.
-    progress: is called with the bytes that this rank has written, and will write. What it raises
-        ends the save.
+    progress: None, True, or a callable(done, total), in bytes that this rank writes.
 
     Raises ferry.Error; on several ranks, all raise what one of them had. Ctrl-C ends the save on
     all. Then the folder is as it was.
@@ -132,10 +134,11 @@ def save(
     settings = _settings(
         overwrite, tracker, keep, keep_every, manifest, sha256, files_per_rank, memory, threads
     )
-    settings.staging_bytes = _bytes(staging, "staging")
+    settings.staging_bytes = _ferry._bytes("staging", staging)
+    warnings: list[str] = []
     if format in ("safetensors", "hf"):
         iteration = None
-        made = _model_format(format, like, max_shard_size, objects)
+        made = _model_format(format, like, max_shard_size, objects, tensors, warnings)
     else:
         made = _format(format, like, ranks, optimizer, release, files_per_rank, objects)
     folder = os.fspath(path)
@@ -143,10 +146,12 @@ def save(
         if keep is not None or keep_every is not None:
             raise Invalid("keep= and keep_every= are for iterations of a run")
         settings.set_alone(format in ("safetensors", "hf"))
-        notes = _ferry._save(folder, tensors, 0, objects, made, ranks, settings, progress)
-        return SaveReport(folder, None, notes)
-    notes = _ferry._save(folder, tensors, iteration, objects, made, ranks, settings, progress)
-    return SaveReport(os.path.join(folder, f"iter_{iteration:07d}"), iteration, notes)
+    number = 0 if iteration is None else iteration
+    with watched(progress, "saving") as call:
+        notes = _ferry._save(folder, tensors, number, objects, made, ranks, settings, call)
+    if iteration is not None:
+        folder = os.path.join(folder, f"iter_{iteration:07d}")
+    return SaveReport(folder, iteration, warnings + notes)
 
 
 class AsyncSaver:
@@ -182,7 +187,7 @@ class AsyncSaver:
         optimizer: str = "fully_reshardable",
         release: str | None = None,
         most_in_flight: int = 1,
-        staging: int | str = "8GiB",
+        staging: Size = "8GiB",
         overwrite: bool = False,
         tracker: str = "forward",
         keep: int | None = None,
@@ -192,7 +197,7 @@ class AsyncSaver:
         files_per_rank: int = 1,
         group: Any = None,
         timeout: float = 1800.0,
-        memory: int | str = "512MiB",
+        memory: Size = "512MiB",
         threads: int = 0,
     ) -> None:
         self._path = os.fspath(path)
@@ -203,7 +208,7 @@ class AsyncSaver:
             overwrite, tracker, keep, keep_every, manifest, sha256, files_per_rank, memory, threads
         )
         settings.most_in_flight = most_in_flight
-        settings.staging_bytes = _bytes(staging, "staging")
+        settings.staging_bytes = _ferry._bytes("staging", staging)
         made = _format(format, like, ranks, optimizer, release, files_per_rank, None)
         # A group of its own: threads of the saver use it.
         own = ranks.split_off() if ranks.size > 1 else ranks
@@ -319,14 +324,14 @@ def _settings(
     manifest: bool,
     sha256: bool,
     files_per_rank: int,
-    memory: int | str,
+    memory: Size,
     threads: int,
 ) -> Any:
     settings = _ferry._SaveSettings()
     settings.set_files(overwrite, manifest, sha256, files_per_rank)
     settings.set_tracker(tracker)
     settings.set_keep(keep, keep_every)
-    settings.set_engine(threads, _bytes(memory, "memory"))
+    settings.set_engine(threads, _ferry._bytes("memory", memory))
     return settings
 
 
@@ -357,68 +362,94 @@ def _format(
 
 
 def _model_format(
-    format: str, like: Any, max_shard_size: int | str, objects: Mapping[str, Any] | None
+    format: str,
+    like: Any,
+    max_shard_size: Size,
+    objects: Mapping[str, Any] | None,
+    tensors: Mapping[str, Any],
+    warnings: list[str],
 ) -> Any:
     if objects:
         raise Invalid(f"format={format!r} has no place for objects=")
     if (like is None) == (format == "hf"):
         raise Invalid("format='hf' needs like=, whose config.json it gets; 'safetensors' takes none")
-    files = {} if like is None else _files_of_model(like)
-    return _ferry._safetensors_format(_bytes(max_shard_size, "max_shard_size"), files)
+    files: dict[str, bytes] = {}
+    if like is not None:
+        opened = like if isinstance(like, (Checkpoint, Model)) else open_checkpoint(like)
+        try:
+            model = opened if isinstance(opened, Model) else opened.hf()
+            _compare(tensors, model, warnings)
+            files = dict(model.files)
+        finally:
+            if opened is not like:
+                opened.close()
+    return _ferry._safetensors_format(_ferry._bytes("max_shard_size", max_shard_size), files)
+
+
+def _compare(tensors: Mapping[str, Any], model: Model, warnings: list[str]) -> None:
+    """What config.json describes is what the model has whose it is."""
+    for name, tensor in tensors.items():
+        expected = model[name].shape if name in model else None
+        if expected is not None and tuple(getattr(tensor, "shape", expected)) != tuple(expected):
+            raise Mismatch(
+                f"tensor {name} is of shape {list(tensor.shape)}; its config.json, which is that of"
+                f" like=, needs {list(expected)}"
+            )
+    missing = [name for name in model if name not in tensors]
+    unknown = [name for name in tensors if name not in model]
+    if model.config.get("tie_word_embeddings") and "lm_head.weight" in unknown:
+        unknown.remove("lm_head.weight")  # as state_dict() has it
+    for names, what in ((missing, "lacks tensors of like="), (unknown, "has tensors unlike like=")):
+        if names:
+            warnings.append(f"the model {what}: {', '.join(names[:5])} ({len(names)} in all)")
 
 
 def _no_objects(format: str) -> Invalid:
     return Invalid(f"objects= are for format='dcp'; those of {format!r} are the ones of like=")
 
 
-_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
-          "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
-
-
-def _bytes(size: int | str, name: str) -> int:
-    if isinstance(size, int):
-        return size
-    for unit, factor in _UNITS.items():
-        if size.endswith(unit) and size[: -len(unit)].strip().isdigit():
-            return int(size[: -len(unit)]) * factor
-    raise Invalid(f"{name}={size!r} is not a number of bytes such as '8GiB'")
-
-
 # DTensors: which box of the tensor this rank holds.
 
 
-def _shard_of_dtensor(name: str, tensor: Any) -> Shard | None:
-    """Called by the module for each DTensor. None: this rank holds nothing of it."""
-    mesh = tensor.device_mesh
-    coordinate = mesh.get_coordinate()
+class _DTensors:
+    """Called by the module for each DTensor of a snapshot."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[Any, tuple[tuple[int, ...], tuple[int, ...]] | None] = {}
+
+    def __call__(self, name: str, tensor: Any) -> Shard | None:
+        """None: this rank holds nothing of it."""
+        mesh, placements, shape = tensor.device_mesh, tensor.placements, tensor.shape
+        key = mesh, placements, shape
+        if key not in self._boxes:
+            if any(placement.is_partial() for placement in placements):
+                raise Invalid(f"tensor {name} is a sum of parts ({placements}); redistribute() it")
+            self._boxes[key] = _box(mesh, placements, tuple(shape))
+        box = self._boxes[key]
+        if box is None:
+            return None
+        offset, size = box
+        local = tensor._local_tensor
+        if hasattr(type(local), "wait"):  # a collective is still under way
+            local = local.wait()
+        if size != local.shape:
+            raise Unsupported(
+                f"tensor {name}: of its placements {placements} this rank should hold {size}, and it"
+                f" holds {tuple(local.shape)}; give a ferry.Shard, which says where that is"
+            )
+        return Shard(local, shape, offset)
+
+
+def _box(
+    mesh: Any, placements: Sequence[Any], shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    coordinate, extents = mesh.get_coordinate(), tuple(mesh.shape)
     if coordinate is None:
         return None
-    if any(placement.is_partial() for placement in tensor.placements):
-        raise Invalid(f"tensor {name} is a sum of parts ({tensor.placements}); redistribute() it")
-    local = tensor._local_tensor
-    if hasattr(type(local), "wait"):  # a collective is still under way
-        local = local.wait()
-    shape = tuple(tensor.shape)
-    offset, size = _box(tuple(mesh.shape), tuple(coordinate), tensor.placements, shape)
-    if size != tuple(local.shape):
-        raise Unsupported(
-            f"tensor {name}: of its placements {tensor.placements} this rank should hold {size}, and"
-            f" it holds {tuple(local.shape)}; give a ferry.Shard, which says where that is"
-        )
-    return Shard(local, shape, offset)
-
-
-@lru_cache(maxsize=4096)
-def _box(
-    mesh: tuple[int, ...],
-    coordinate: tuple[int, ...],
-    placements: tuple[Any, ...],
-    shape: tuple[int, ...],
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
     offset, size = [0] * len(shape), list(shape)
     for axis in range(len(shape)):
-        for dim in _order(mesh, placements, axis, len(shape)):
-            each = -(-size[axis] // mesh[dim])  # as torch.chunk
+        for dim in _order(extents, placements, axis, len(shape)):
+            each = -(-size[axis] // extents[dim])  # as torch.chunk
             begin = min(each * coordinate[dim], size[axis])
             offset[axis] += begin
             size[axis] = min(each, size[axis] - begin)
@@ -426,7 +457,7 @@ def _box(
 
 
 def _order(
-    mesh: tuple[int, ...], placements: tuple[Any, ...], axis: int, axes: int
+    mesh: tuple[int, ...], placements: Sequence[Any], axis: int, axes: int
 ) -> list[int]:
     """Dimensions of the mesh that split the axis, in the order in which they do: from the first to
     the last, but for those of FSDP (_StridedShard), which split what others after them have split

@@ -25,8 +25,8 @@ _groups: Any = weakref.WeakKeyDictionary()  # by torch's process group: ours
 def group_of(group: Any, timeout: float) -> Any:
     """The ranks of `group`: None for torch.distributed's default group where there is one, else
     this process alone; False for this process alone; else a ProcessGroup. All its ranks call it."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    has_ranks = distributed is not None and distributed.is_available()
+    distributed = _torch_distributed()
+    has_ranks = bool(distributed) and distributed.is_available()
     if group is None and has_ranks and distributed.is_initialized():
         group = distributed.group.WORLD
     if group is None or group is False:
@@ -42,6 +42,10 @@ def group_of(group: Any, timeout: float) -> Any:
             ours = _meet(distributed, group, timeout)
             _groups[group] = (os.getpid(), ours)
         return ours
+
+
+def _torch_distributed() -> Any:
+    return sys.modules.get("torch.distributed")  # not imported for this: then it has no ranks
 
 
 def _meet(distributed: Any, group: Any, timeout: float) -> Any:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
-import socket
 import sys
 import threading
 import weakref
@@ -25,8 +23,8 @@ _groups: Any = weakref.WeakKeyDictionary()  # by torch's process group: ours
 def group_of(group: Any, timeout: float) -> Any:
     """The ranks of `group`: None for torch.distributed's default group where there is one, else
     this process alone; False for this process alone; else a ProcessGroup. All its ranks call it."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    has_ranks = distributed is not None and distributed.is_available()
+    distributed = _torch_distributed()
+    has_ranks = bool(distributed) and distributed.is_available()
     if group is None and has_ranks and distributed.is_initialized():
         group = distributed.group.WORLD
     if group is None or group is False:
@@ -44,6 +42,10 @@ def group_of(group: Any, timeout: float) -> Any:
         return ours
 
 
+def _torch_distributed() -> Any:
+    return sys.modules.get("torch.distributed")  # not imported for this: then it has no ranks
+
+
 def _meet(distributed: Any, group: Any, timeout: float) -> Any:
     rank, size = group.rank(), group.size()
     if size == 1:
@@ -52,6 +54,8 @@ def _meet(distributed: Any, group: Any, timeout: float) -> Any:
     messenger = group
     if distributed.get_backend(group) != "gloo":  # NCCL would need a device for a message
         messenger = distributed.new_group(ranks, backend="gloo", use_local_synchronization=True)
+    import secrets  # here, as importing ferry should take no time
+
     door = _ferry._Door() if rank == 0 else None
     place = [(_own_host(), door.port, secrets.token_hex(16))] if door else [None]
     distributed.broadcast_object_list(place, src=ranks[0], group=messenger)
@@ -63,6 +67,8 @@ def _meet(distributed: Any, group: Any, timeout: float) -> Any:
 
 def _own_host() -> str:
     """A name or address of this host by which the others of the job reach it."""
+    import socket
+
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     if interface and (address := _address_of_interface(interface)):
         return address
@@ -76,6 +82,8 @@ def _own_host() -> str:
 
 
 def _is_own(host: str) -> bool:
+    import socket
+
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except OSError:
@@ -91,6 +99,8 @@ def _is_own(host: str) -> bool:
 
 
 def _address_towards(host: str) -> str:
+    import socket
+
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(
             host, 9, type=socket.SOCK_DGRAM
@@ -105,6 +115,7 @@ def _address_towards(host: str) -> str:
 
 def _address_of_interface(name: str) -> str:
     import fcntl
+    import socket
     import struct
 
     get_address = 0x8915  # SIOCGIFADDR

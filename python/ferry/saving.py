@@ -8,9 +8,8 @@ import sys
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ferry import _ferry, _ranks
 from ferry._ferry import SaverStatus, Ticket
@@ -50,8 +49,7 @@ class Shard:
         return f"Shard(shape={self.shape}, offset={self.offset})"
 
 
-@dataclass(frozen=True)
-class SaveReport:
+class SaveReport(NamedTuple):
     """What save() wrote."""
 
     path: str
@@ -62,7 +60,7 @@ class SaveReport:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as what json.dumps() takes."""
-        return asdict(self)
+        return self._asdict()
 
 
 def save(

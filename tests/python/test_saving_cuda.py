@@ -217,3 +217,16 @@ def test_without_a_driver(tmp_path):
 
     with pytest.raises(ferry.Unsupported, match="cannot be read without its driver: libcuda.so.1"):
         ferry.save({"a": There()}, tmp_path / "run")
+
+
+def test_the_script_for_a_gpu(driver, tmp_path):
+    script = Path(__file__).resolve().parents[1] / "gpu" / "python_saver.py"
+    sizes = ["--gib", "0.004", "--tensors", "9", "--steps", "7", "--every", "2", "--step-ms", "0"]
+    ended = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "saver"), "--without-torch", *sizes],
+        env={**os.environ, "LD_LIBRARY_PATH": f"{driver}:{os.environ.get('LD_LIBRARY_PATH', '')}"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "27 tensors compared, 0 wrong" in ended.stdout
+    assert not (tmp_path / "saver").exists()

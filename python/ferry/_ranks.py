@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
-import socket
 import sys
 import threading
 import weakref
-from typing import Any
+from typing import Any, cast
 
 from ferry import _ferry
 from ferry.errors import Invalid
@@ -25,8 +23,8 @@ _groups: Any = weakref.WeakKeyDictionary()  # by torch's process group: ours
 def group_of(group: Any, timeout: float) -> Any:
     """The ranks of `group`: None for torch.distributed's default group where there is one, else
     this process alone; False for this process alone; else a ProcessGroup. All its ranks call it."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    has_ranks = distributed is not None and distributed.is_available()
+    distributed = cast(Any, sys.modules.get("torch.distributed"))
+    has_ranks = bool(distributed and distributed.is_available())
     if group is None and has_ranks and distributed.is_initialized():
         group = distributed.group.WORLD
     if group is None or group is False:
@@ -53,7 +51,7 @@ def _meet(distributed: Any, group: Any, timeout: float) -> Any:
     if distributed.get_backend(group) != "gloo":  # NCCL would need a device for a message
         messenger = distributed.new_group(ranks, backend="gloo", use_local_synchronization=True)
     door = _ferry._Door() if rank == 0 else None
-    place = [(_own_host(), door.port, secrets.token_hex(16))] if door else [None]
+    place = [(_own_host(), door.port, os.urandom(16).hex())] if door else [None]
     distributed.broadcast_object_list(place, src=ranks[0], group=messenger)
     if messenger is not group:
         distributed.destroy_process_group(messenger)
@@ -71,11 +69,13 @@ def _own_host() -> str:
         return master
     if master and (address := _address_towards(master)):
         return address
-    name = socket.gethostname()
+    name = os.uname().nodename
     return name if _is_own(name) else "localhost"
 
 
 def _is_own(host: str) -> bool:
+    import socket
+
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except OSError:
@@ -91,6 +91,8 @@ def _is_own(host: str) -> bool:
 
 
 def _address_towards(host: str) -> str:
+    import socket
+
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(
             host, 9, type=socket.SOCK_DGRAM
@@ -105,6 +107,7 @@ def _address_towards(host: str) -> str:
 
 def _address_of_interface(name: str) -> str:
     import fcntl
+    import socket
     import struct
 
     get_address = 0x8915  # SIOCGIFADDR

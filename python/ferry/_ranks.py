@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any
+from typing import Any, cast
 
 from ferry import _ferry
 from ferry.errors import Invalid
@@ -54,10 +54,8 @@ def _meet(distributed: Any, group: Any, timeout: float) -> Any:
     messenger = group
     if distributed.get_backend(group) != "gloo":  # NCCL would need a device for a message
         messenger = distributed.new_group(ranks, backend="gloo", use_local_synchronization=True)
-    import secrets  # here, as importing ferry should take no time
-
     door = _ferry._Door() if rank == 0 else None
-    place = [(_own_host(), door.port, secrets.token_hex(16))] if door else [None]
+    place = [(_own_host(), door.port, os.urandom(16).hex())] if door else [None]
     distributed.broadcast_object_list(place, src=ranks[0], group=messenger)
     if messenger is not group:
         distributed.destroy_process_group(messenger)
@@ -77,7 +75,7 @@ def _own_host() -> str:
         return master
     if master and (address := _address_towards(master)):
         return address
-    name = socket.gethostname()
+    name = os.uname().nodename
     return name if _is_own(name) else "localhost"
 
 

@@ -331,11 +331,10 @@ std::optional<CheckpointLead> leads_to(const FileSystem& file_system, const std:
   return lead;
 }
 
-Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& given,
-                           const OpenOptions& options) {
-  if (given.empty()) fail(ErrorKind::invalid, "an empty path names no checkpoint");
-  std::string path = given;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
+namespace {
+
+Checkpoint open_path(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                     const OpenOptions& options) {
   const PathKind kind = file_system->status(path).kind;
   if (kind == PathKind::missing) fail_missing(*file_system, path);
   if (kind == PathKind::other) {
@@ -348,6 +347,22 @@ Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const 
          option("iteration", options.iteration), path);
   }
   return open_checkpoint_file(std::move(file_system), path, options.raw);
+}
+
+}  // namespace
+
+Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& given,
+                           const OpenOptions& options) {
+  if (given.empty()) fail(ErrorKind::invalid, "an empty path names no checkpoint");
+  std::string path = given;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  try {
+    return open_path(std::move(file_system), path, options);
+  } catch (Error& error) {
+    error.find_path({path});
+    if (error.path().empty()) error.set_path(path);
+    throw;
+  }
 }
 
 }  // namespace ferry

@@ -55,9 +55,16 @@ struct CopiedFile {
   uint64_t bytes = 0;
 };
 
+/// A tensor that is made from nothing, whose bytes a plan has as a literal.
+struct ConstantTensor {
+  Entry entry;  // with its place in the plan's target
+  std::string bytes;
+};
+
 struct Export {
   std::string family;
   Plan plan;  // the weights' files; reads the checkpoint and, where it is filled up, the original
+  std::vector<ConstantTensor> constants;  // of the plan, which are none of its target's entries
   /// (name inside the output folder, content): config.json, generation_config.json unless it is one
   /// of the tokenizer's files and, with more than one shard, model.safetensors.index.json.
   std::vector<std::pair<std::string, std::string>> small_files;

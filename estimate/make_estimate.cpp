@@ -233,8 +233,10 @@ Estimate make_estimate(EstimateSource source, const EstimateOptions& options) {
 
 Estimate estimate(const EstimateOptions& options) {
   check_options(options);
-  return make_estimate(read_estimate_source(posix_file_system(), options.model, options.arguments),
-                       options);
+  return with_paths({options.model}, [&] {
+    return make_estimate(
+        read_estimate_source(posix_file_system(), options.model, options.arguments), options);
+  });
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 // The operations of ferry, and saving and loading for programs that hold tensors.
 //
-// - ops/convert.h: convert(), a model between Megatron-LM, Hugging Face and other formats
+// - ops/convert.h: convert(), a model between Megatron-LM, Hugging Face and other formats;
+//   view_as_hugging_face(), the same to be read instead of written
 // - ops/reshard.h: reshard(), a training checkpoint at another layout or in another format
 // - ops/verify.h: verify(), verify_run() and seal(), which check for damage and write checksums
 // - ops/diff.h: diff(), which compares two checkpoints
@@ -8,7 +9,7 @@
 // - ops/inspect.h: inspect(), what a checkpoint is and holds
 // - ckpt/checkpoint.h: open_checkpoint(), the tensors of a checkpoint of any format
 // - ckpt/engine/engine.h: read_tensor(), the elements of one of them
-// - ckpt/memory/: save(), AsyncSaver and load(), from and into your program's memory
+// - ckpt/memory/: save() and AsyncSaver from your program's memory; load() and TensorStream into it
 // - ckpt/base/option_name.h: spell_options(), messages in your program's words for options
 //
 // Components of their own, with what they need: estimate/estimate.h (ferry::estimate),

@@ -1,5 +1,5 @@
 // Writes the model of a checkpoint in another format: for Hugging Face, as plain safetensors, or
-// for Megatron-LM.
+// for Megatron-LM. Or reads it under the names of Hugging Face, without writing anything.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "ckpt/base/dtype.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/megatron/model/target_options.h"
+#include "ckpt/memory/load.h"
 #include "ops/write_options.h"
 
 namespace ferry {
@@ -95,5 +96,27 @@ struct ConvertReport {
 /// was.
 /// Messages name options as option() does (ckpt/base/option_name.h).
 ConvertReport convert(const ConvertOptions& options);
+
+/// A checkpoint's model as convert() would write it for Hugging Face, to be read: its tensors are
+/// made of the checkpoint's as they are read.
+struct ModelView {
+  std::string family;  // empty: unknown, and not converted
+  TensorSet tensors;   // in the order of the files that convert() would write
+  int64_t parameters = 0;
+  int64_t integers = 0;  // of quantised weights, whose parameters cannot be counted
+  /// Name and content: config.json, generation_config.json, the tokenizer's files, ...; no index of
+  /// the weights, which are in no files.
+  std::vector<std::pair<std::string, std::string>> files;
+  std::vector<std::string> warnings;  // they name options as option() does
+};
+
+/// Options as those of convert() to Hugging Face, but for those of what is written (`target`,
+/// `max_shard_bytes`, `write`), which must be left alone. Reads no tensor but what decides on the
+/// others (scales of quantised ones, parts of optimizers). Errors as convert().
+ModelView view_as_hugging_face(const ConvertOptions& options);
+
+/// The same of what open_checkpoint() opened; `source` and `open`, too, must be left alone. The
+/// view does not refer to `checkpoint`.
+ModelView view_as_hugging_face(const Checkpoint& checkpoint, const ConvertOptions& options = {});
 
 }  // namespace ferry

@@ -24,7 +24,7 @@ PruneReport prune(const std::string& run, const PruneRunOptions& options) {
       return problem_by_bytes(file_system, folder, engine);
     };
   }
-  return prune(file_system, run, options.keep, removal);
+  return with_paths({run}, [&] { return prune(file_system, run, options.keep, removal); });
 }
 
 }  // namespace ferry

@@ -37,20 +37,6 @@ pack_tarball() {
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$stage" -cJf "$packages/$name.tar.xz" "$name"
 }
 
-# python_with_headers VERSION...: the first of these that is here
-python_with_headers() {
-    for wanted in "$@"; do
-        for python in "$(command -v "python$wanted")" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$wanted".*/bin/python; do
-            if [ -x "$python" ] && "$python" -c 'import os, sys, sysconfig, venv
-sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null; then
-                echo "$python"
-                return
-            fi
-        done
-    done
-    echo "no wheel for Python $1: it is not here, or lacks its headers or venv" >&2
-}
-
 pack_deb() {
     root=$stage/deb
     architecture=$(dpkg --print-architecture)
@@ -81,7 +67,7 @@ X
 
 pack_tarball
 pack_deb
-pythons="$(python_with_headers 3.12 3.13 3.14) $(python_with_headers 3.11) $(python_with_headers 3.10)"
+pythons="$(find_python 3.12 3.13 3.14) $(find_python 3.11) $(find_python 3.10)"
 # shellcheck disable=SC2086 # a list of words
 set -- $pythons
 [ $# = 0 ] || tools/wheels.sh package "$packages" "$@"

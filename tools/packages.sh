@@ -24,3 +24,17 @@ install_missing() {
     # shellcheck disable=SC2086 # a list of words
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
+
+# find_python VERSION...: the first of these that is here, with the headers that a module needs
+find_python() {
+    for wanted in "$@"; do
+        for python in "$(command -v "python$wanted")" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$wanted".*/bin/python; do
+            if [ -x "$python" ] && "$python" -c 'import os, sys, sysconfig, venv
+sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null; then
+                echo "$python"
+                return
+            fi
+        done
+    done
+    echo "without Python $1: it is not here, or lacks its headers or venv" >&2
+}

@@ -107,9 +107,14 @@ else
     echo "== without Slurm; FERRY_TEST_LAUNCH=1 tests launches under it"
 fi
 if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then
-    install_missing python3 python3-venv
+    install_missing python3 python3-venv python3-dev
     echo "== against the peers' Python programs"
     tests/interop/run.sh build/check/bin/ferry
+    echo "== the Python package"
+    # shellcheck disable=SC2046 # a list of words
+    tools/wheels.sh check build/wheels $(find_python 3.11) $(find_python 3.12 3.13 3.14)
+    tests/python/check_wheel.sh build/wheels
+    FERRY_WHEELS=build/wheels tests/python/run.sh
 else
     echo "== without the peers' Python programs; FERRY_TEST_INTEROP=1 runs them"
 fi

@@ -85,6 +85,13 @@ std::optional<DType> dtype_from_torch(std::string_view name) noexcept {
   if (name == "double") return DType::f64;
   return find(&Row::torch, name);
 }
+std::optional<DType> dtype_from_text(std::string_view text) noexcept {
+  if (text == "bf16") return DType::bf16;
+  if (text == "fp16" || text == "f16") return DType::f16;
+  if (text == "fp32" || text == "f32") return DType::f32;
+  const std::optional<DType> dtype = dtype_from_torch(text);
+  return dtype ? dtype : dtype_from_safetensors(text);
+}
 std::optional<DType> dtype_from_torch_storage(std::string_view class_name) noexcept {
   return find(&Row::storage, class_name);
 }

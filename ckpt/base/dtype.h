@@ -44,6 +44,10 @@ std::optional<DType> dtype_from_safetensors(std::string_view name) noexcept;
 std::string_view torch_name(DType dtype) noexcept;
 std::optional<DType> dtype_from_torch(std::string_view name) noexcept;
 
+/// As people write it: PyTorch's or safetensors' spelling, or "bf16", "fp16", "f16", "half",
+/// "fp32", "f32".
+std::optional<DType> dtype_from_text(std::string_view text) noexcept;
+
 /// PyTorch's legacy storage class ("BFloat16Storage" -> bf16).
 std::optional<DType> dtype_from_torch_storage(std::string_view class_name) noexcept;
 std::string_view torch_storage_name(DType dtype) noexcept;  // empty for types that have none

@@ -7,6 +7,8 @@
 
 #include <fmt/core.h>
 
+#include <initializer_list>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -35,9 +37,31 @@ class Error : public std::runtime_error {
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
   ErrorKind kind() const noexcept { return kind_; }
 
+  /// The file or folder that the error is about; empty: it is about none, or it is not known which.
+  std::string_view path() const noexcept { return path_ ? std::string_view(*path_) : ""; }
+  void set_path(std::string path) { path_ = std::make_shared<const std::string>(std::move(path)); }
+  /// Where no path is set: sets the first one in the message that is one of `paths` or below it.
+  void find_path(std::initializer_list<std::string_view> paths);
+
  private:
   ErrorKind kind_;
+  std::shared_ptr<const std::string> path_;  // shared, so that copying an Error does not throw
 };
+
+/// What a message says to do, or what follows: the text after its last "; ". Empty: it says
+/// nothing.
+std::string_view hint_of(std::string_view message) noexcept;
+
+/// work(), whose errors get one of `paths`, or a file below it, as find_path() does.
+template <typename Work>
+decltype(auto) with_paths(std::initializer_list<std::string_view> paths, const Work& work) {
+  try {
+    return work();
+  } catch (Error& error) {
+    error.find_path(paths);
+    throw;
+  }
+}
 
 /// Throws an Error with a formatted message.
 template <typename... Args>

@@ -1,7 +1,9 @@
 #include "ckpt/core/plan_part.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,72 +13,41 @@
 namespace ferry {
 namespace {
 
-// What one rank writes whole: an item with its chunks, or a chunk outside of all items.
-struct Unit {
-  uint32_t file = 0;
-  uint64_t offset = 0;
-  uint64_t bytes = 0;  // of chunks
-  int64_t rank = 0;
-};
-
+// Deals out things by their sizes.
 class Sharer {
  public:
-  explicit Sharer(Plan& plan) : plan_(plan), index_(plan.items) {
-    for (const Item& item : plan.items) units_.push_back({item.file, item.offset, 0, 0});
-    for_each_chunk([&](Chunk& chunk) {
-      const Extent& extent = chunk.extent;
-      const auto item = index_.find(extent.file, extent.offset, extent.length);
-      units_of_chunks_.push_back(item ? *item : static_cast<uint32_t>(units_.size()));
-      if (!item) units_.push_back({extent.file, extent.offset, 0, 0});
-      units_[units_of_chunks_.back()].bytes += extent.length;
-    });
-  }
+  Sharer(std::span<const uint64_t> bytes, int64_t ranks)
+      : bytes_(bytes), loads_(static_cast<size_t>(ranks)), ranks_(bytes.size()) {}
 
-  void share(int64_t ranks) {
-    loads_.assign(static_cast<size_t>(ranks), 0);
-    total_ = std::transform_reduce(units_.begin(), units_.end(), uint64_t{0}, std::plus<>(),
-                                   [](const Unit& unit) { return unit.bytes; });
-    const uint64_t large = total_ / static_cast<uint64_t>(ranks) / 16;
-    std::vector<Unit*> big, small;
-    for (Unit& unit : units_) (unit.bytes > large ? big : small).push_back(&unit);
+  std::vector<int64_t> share() && {
+    const uint64_t total = std::accumulate(bytes_.begin(), bytes_.end(), uint64_t{0});
+    const uint64_t large = total / loads_.size() / 16;
+    std::vector<size_t> big, small;
+    for (size_t i = 0; i < bytes_.size(); ++i) (bytes_[i] > large ? big : small).push_back(i);
     give_to_least_loaded(big);
-    fill_up(small);
-    size_t next = 0;
-    for_each_chunk([&](Chunk& chunk) { chunk.rank = units_[units_of_chunks_[next++]].rank; });
-    for (size_t i = 0; i < plan_.items.size(); ++i) plan_.items[i].rank = units_[i].rank;
+    fill_up(small, total - std::accumulate(loads_.begin(), loads_.end(), uint64_t{0}));
+    return std::move(ranks_);
   }
 
  private:
-  template <typename Use>
-  void for_each_chunk(const Use& use) {
-    for (Entry& entry : plan_.target.entries) {
-      for (Chunk& chunk : entry.chunks) use(chunk);
-    }
-  }
-
-  void give_to_least_loaded(std::vector<Unit*>& units) {
-    std::stable_sort(units.begin(), units.end(),
-                     [](const Unit* a, const Unit* b) { return a->bytes > b->bytes; });
-    for (Unit* unit : units) {
-      const auto least = std::min_element(loads_.begin(), loads_.end());
-      unit->rank = least - loads_.begin();
-      *least += unit->bytes;
-    }
+  void give_to_least_loaded(std::vector<size_t>& things) {
+    std::ranges::stable_sort(things, std::greater<>(), [&](size_t i) { return bytes_[i]; });
+    for (const size_t i : things) give(i, std::ranges::min_element(loads_) - loads_.begin());
   }
 
   // Neighbours together: rank after rank is filled up to the level at which nothing is left.
-  void fill_up(std::vector<Unit*>& units) {
-    std::stable_sort(units.begin(), units.end(), [](const Unit* a, const Unit* b) {
-      return std::pair(a->file, a->offset) < std::pair(b->file, b->offset);
-    });
-    const uint64_t level =
-        level_of(total_ - std::accumulate(loads_.begin(), loads_.end(), uint64_t{0}));
+  void fill_up(const std::vector<size_t>& things, uint64_t bytes) {
+    const uint64_t level = level_of(bytes);
     size_t rank = 0;
-    for (Unit* unit : units) {
-      while (rank + 1 < loads_.size() && loads_[rank] + unit->bytes / 2 >= level) ++rank;
-      unit->rank = static_cast<int64_t>(rank);
-      loads_[rank] += unit->bytes;
+    for (const size_t i : things) {
+      while (rank + 1 < loads_.size() && loads_[rank] + bytes_[i] / 2 >= level) ++rank;
+      give(i, static_cast<int64_t>(rank));
     }
+  }
+
+  void give(size_t thing, int64_t rank) {
+    ranks_[thing] = rank;
+    loads_[static_cast<size_t>(rank)] += bytes_[thing];
   }
 
   // The load that the less loaded ranks have once `bytes` more are given to them.
@@ -92,17 +63,60 @@ class Sharer {
     return 0;
   }
 
-  Plan& plan_;
-  const ItemIndex index_;
-  std::vector<Unit> units_;  // items, then chunks outside of them
-  std::vector<uint32_t> units_of_chunks_;
+  std::span<const uint64_t> bytes_;
   std::vector<uint64_t> loads_;  // bytes by rank
-  uint64_t total_ = 0;
+  std::vector<int64_t> ranks_;   // of the things
 };
+
+// What one rank writes whole: an item with its chunks, or a chunk outside of all items.
+struct Unit {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;  // of chunks
+  int64_t rank = 0;
+};
+
+template <typename Use>
+void for_each_chunk(Plan& plan, const Use& use) {
+  for (Entry& entry : plan.target.entries) {
+    for (Chunk& chunk : entry.chunks) use(chunk);
+  }
+}
+
+void share_out(std::vector<Unit>& units, int64_t ranks) {
+  std::vector<Unit*> in_place;
+  for (Unit& unit : units) in_place.push_back(&unit);
+  std::ranges::stable_sort(in_place, {},
+                           [](const Unit* unit) { return std::pair(unit->file, unit->offset); });
+  std::vector<uint64_t> bytes;
+  for (const Unit* unit : in_place) bytes.push_back(unit->bytes);
+  const std::vector<int64_t> shares = Sharer(bytes, ranks).share();
+  for (size_t i = 0; i < in_place.size(); ++i) in_place[i]->rank = shares[i];
+}
 
 }  // namespace
 
-void share_out(Plan& plan, int64_t ranks) { Sharer(plan).share(ranks); }
+std::vector<int64_t> share_out(std::span<const uint64_t> bytes, int64_t ranks) {
+  return Sharer(bytes, ranks).share();
+}
+
+void share_out(Plan& plan, int64_t ranks) {
+  const ItemIndex index(plan.items);
+  std::vector<Unit> units;  // items, then chunks outside of them
+  for (const Item& item : plan.items) units.push_back({item.file, item.offset, 0, 0});
+  std::vector<uint32_t> units_of_chunks;
+  for_each_chunk(plan, [&](Chunk& chunk) {
+    const Extent& extent = chunk.extent;
+    const auto item = index.find(extent.file, extent.offset, extent.length);
+    units_of_chunks.push_back(item ? *item : static_cast<uint32_t>(units.size()));
+    if (!item) units.push_back({extent.file, extent.offset, 0, 0});
+    units[units_of_chunks.back()].bytes += extent.length;
+  });
+  share_out(units, ranks);
+  size_t next = 0;
+  for_each_chunk(plan, [&](Chunk& chunk) { chunk.rank = units[units_of_chunks[next++]].rank; });
+  for (size_t i = 0; i < plan.items.size(); ++i) plan.items[i].rank = units[i].rank;
+}
 
 Plan part_of(const Plan& plan, int64_t rank) {
   Plan part;

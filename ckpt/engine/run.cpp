@@ -23,9 +23,11 @@ uint64_t bytes_of(const std::vector<Transfer>& transfers) {
   return bytes;
 }
 
+enum class Order { by_file, by_entry };
+
 std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> files,
                             const SpoolPlace& spool, const EngineOptions& options,
-                            ProgressMeter& meter) {
+                            ProgressMeter& meter, Order order) {
   const int threads = thread_count(options.threads);
   const uint64_t for_streams = stream_memory(*plan.source, options.memory_bytes);
   const uint64_t bytes_per_thread =
@@ -33,7 +35,8 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
   const uint64_t read_back_bytes = std::clamp<uint64_t>(bytes_per_thread, 1, kReadBackBytes);
   PlanCompiler compiler(plan);
   SourceFiles sources(*plan.source, spool, for_streams, threads, options.borrowed);
-  TileQueue queue(plan, compiler, threads, bytes_per_thread, options.borrowed);
+  const bool in_order = order == Order::by_entry;  // as one thread would take the tiles
+  TileQueue queue(plan, compiler, in_order ? 1 : threads, bytes_per_thread, options.borrowed);
   if (options.borrowed && !queue.has_borrowed()) options.borrowed->release();
   ItemDigester digester(plan, files, options.cancel, options.values);
   const FileSystem* file_system = plan.source->file_system.get();
@@ -42,7 +45,7 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
     QuantisingRunner quantiser(plan, compiler, sources, files, digester);
     while (!stop) {
       if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
-      if (const auto tile = queue.next(thread)) {
+      if (const auto tile = queue.next(in_order ? 0 : thread)) {
         const bool quantised = plan.recipes[tile->entry].quantise.has_value();
         const std::vector<Box> parts = queue.parts(*tile);
         for (const Box& part : parts) {
@@ -61,14 +64,15 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
 }
 
 std::vector<Digest> run_into(const Plan& plan, std::span<WritableFile* const> files,
-                             const SpoolPlace& spool, const EngineOptions& options) {
+                             const SpoolPlace& spool, const EngineOptions& options,
+                             Order order = Order::by_file) {
   ProgressMeter meter(options.progress, plan.target_bytes());
   for (const Literal& literal : plan.literals) {
     if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
     files[literal.file]->write(literal.offset, std::as_bytes(std::span(literal.bytes)));
     meter.add(literal.bytes.size());
   }
-  std::vector<Digest> digests = execute(plan, files, spool, options, meter);
+  std::vector<Digest> digests = execute(plan, files, spool, options, meter, order);
   meter.finish();
   return digests;
 }
@@ -78,6 +82,11 @@ std::vector<Digest> run_into(const Plan& plan, std::span<WritableFile* const> fi
 std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
                         const EngineOptions& options) {
   return run_into(plan, files, {}, options);
+}
+
+void run_in_order(const Plan& plan, std::span<WritableFile* const> files,
+                  const EngineOptions& options) {
+  run_into(plan, files, {}, options, Order::by_entry);
 }
 
 std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,

@@ -29,7 +29,14 @@ std::vector<Digest> run(const Plan& plan, const FileSystem& file_system, const s
 std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
                         const EngineOptions& options);
 
-/// The same, where streams of the source are decoded into files of `spool_folder` meanwhile.
+/// The same for files that are used as soon as they are written: all threads write one entry after
+/// the other, in the plan's order. A file may keep a thread that writes to it waiting for files of
+/// earlier entries to be used. The plan has no items.
+void run_in_order(const Plan& plan, std::span<WritableFile* const> files,
+                  const EngineOptions& options);
+
+/// The same as run(), where streams of the source are decoded into files of `spool_folder`
+/// meanwhile.
 std::vector<Digest> run(const Plan& plan, std::span<WritableFile* const> files,
                         const FileSystem& file_system, const std::string& spool_folder,
                         const EngineOptions& options);

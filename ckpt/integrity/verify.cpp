@@ -368,8 +368,10 @@ VerifyReport verify(std::shared_ptr<const FileSystem> file_system, const std::st
                     const VerifyOptions& options) {
   std::string path = given;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  if (file_system->status(path).kind == PathKind::missing) fail_missing(*file_system, path);
-  return Verification(std::move(file_system), options).run(path);
+  return with_paths({path}, [&] {
+    if (file_system->status(path).kind == PathKind::missing) fail_missing(*file_system, path);
+    return Verification(std::move(file_system), options).run(path);
+  });
 }
 
 }  // namespace ferry

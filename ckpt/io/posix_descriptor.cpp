@@ -65,25 +65,32 @@ Descriptor::~Descriptor() {
 
 void fail_errno(const char* action, const std::string& path) {
   const int code = errno;
-  const char* reason = std::strerror(code);
+  ErrorKind kind = ErrorKind::io;
+  const char* hint = "";
   switch (code) {
     case ENOENT:
     case ENOTDIR:
-      fail(ErrorKind::not_found, "cannot {} {}: {}", action, path, reason);
+      kind = ErrorKind::not_found;
+      break;
     case ENOSPC:
     case EDQUOT:
-      fail(ErrorKind::exhausted, "cannot {} {}: {}; free space or choose another target", action,
-           path, reason);
+      kind = ErrorKind::exhausted;
+      hint = "; free space or choose another target";
+      break;
     case EFBIG:
-      fail(ErrorKind::exhausted, "cannot {} {}: {}", action, path, reason);
+      kind = ErrorKind::exhausted;
+      break;
     case EACCES:
     case EPERM:
     case EROFS:
-      fail(ErrorKind::io, "cannot {} {}: {}; check the permissions of the path", action, path,
-           reason);
+      hint = "; check the permissions of the path";
+      break;
     default:
-      fail(ErrorKind::io, "cannot {} {}: {}", action, path, reason);
+      break;
   }
+  Error error(kind, fmt::format("cannot {} {}: {}{}", action, path, std::strerror(code), hint));
+  error.set_path(path);
+  throw error;
 }
 
 std::unique_ptr<LockableFile> open_posix_lockable(const std::string& path, LockMode strongest) {

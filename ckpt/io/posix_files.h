@@ -52,6 +52,28 @@ class PosixMappedFile final : public ReadableFile {
   std::span<const std::byte> bytes_;
 };
 
+/// A file mapped into memory that may be written to, which changes this memory alone; the mapping
+/// needs no open descriptor.
+class PrivateMapping {
+ public:
+  /// Takes the mapping.
+  PrivateMapping(std::string path, std::span<std::byte> bytes)
+      : path_(std::move(path)), bytes_(bytes) {}
+  ~PrivateMapping();
+  PrivateMapping(const PrivateMapping&) = delete;
+  PrivateMapping& operator=(const PrivateMapping&) = delete;
+
+  /// corrupt where the file ended before.
+  std::span<std::byte> part(uint64_t offset, uint64_t bytes) const;
+
+ private:
+  std::string path_;
+  std::span<std::byte> bytes_;
+};
+
+/// Null for what is no file of the operating system's, or when that does not map it.
+std::shared_ptr<PrivateMapping> map_privately(const ReadableFile& file);
+
 class PosixWritableFile final : public WritableFile {
  public:
   /// Takes the descriptor. `pages` writes whole pages, always or while several threads write at

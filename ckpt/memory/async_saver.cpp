@@ -22,6 +22,10 @@ bool AsyncSaver::Ticket::is_ready() const {
   return state_->is_ready;
 }
 
+bool AsyncSaver::Ticket::is_ready_within(std::chrono::milliseconds time) const {
+  return !state_ || state_->wait_for(time);
+}
+
 void AsyncSaver::Ticket::set_due(std::shared_ptr<void> moment) {
   if (!state_) return;
   const std::lock_guard lock(state_->mutex);
@@ -46,8 +50,12 @@ void AsyncSaver::prepare(std::span<const ConstRegion> regions) { worker_->prepar
 AsyncSaver::Ticket AsyncSaver::save(Snapshot snapshot) {
   return worker_->save(std::move(snapshot));
 }
+void AsyncSaver::give_up(int64_t iteration, const Error& why) {
+  worker_->give_up(iteration, why);
+}
 void AsyncSaver::check() { worker_->check(); }
-void AsyncSaver::finish() { worker_->finish(); }
+void AsyncSaver::finish() { worker_->finish(std::nullopt); }
+bool AsyncSaver::finish_within(std::chrono::milliseconds time) { return worker_->finish(time); }
 void AsyncSaver::stop(StopMode mode) noexcept { worker_->stop(mode); }
 bool AsyncSaver::is_stopped() const noexcept { return worker_->is_stopped(); }
 AsyncSaver::Status AsyncSaver::status() { return worker_->status(); }

@@ -16,6 +16,7 @@
 // What a save is, and what is in the run folder at which moment, see save.h.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/base/error.h"
 #include "ckpt/memory/region.h"
 #include "ckpt/memory/save.h"
 
@@ -85,6 +87,8 @@ class AsyncSaver {
     void set_due(std::shared_ptr<void> moment);
     /// True when wait() would return at once.
     bool is_ready() const;
+    /// The same, within `time`: for callers that must not wait without interruption.
+    bool is_ready_within(std::chrono::milliseconds time) const;
     /// Returns when the regions have been copied, or will not be. Then throws, once: why this
     /// snapshot is not taken (invalid for regions that are none, exhausted when there is no memory
     /// for staging, cancelled after stop()): then this save fails on all ranks; else the error of
@@ -106,6 +110,10 @@ class AsyncSaver {
   /// Begins to take a snapshot, and returns at once, whatever its size.
   [[nodiscard]] Ticket save(Snapshot snapshot);
 
+  /// In place of save(), for a rank that has nothing to give: the save of this iteration fails on
+  /// all ranks, with that error.
+  void give_up(int64_t iteration, const Error& why);
+
   /// Throws the error of a failed save that was not thrown yet, and waits for nothing.
   void check();
 
@@ -114,6 +122,9 @@ class AsyncSaver {
   /// too, after all of it is written, or soon, with cancelled for what was given up: then this rank
   /// saves no more, and the others need not wait for it.
   void finish();
+  /// The same, if nothing is in flight within `time`; else false, and finish() has to be called
+  /// again.
+  bool finish_within(std::chrono::milliseconds time);
 
   /// For a handler of SIGTERM. Async-signal-safe.
   void stop(StopMode mode) noexcept;

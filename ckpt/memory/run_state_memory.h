@@ -11,15 +11,14 @@
 
 namespace ferry {
 
-/// As the other load(), for tensors as `state`, made of `checkpoint`, has them: whatever its
-/// recipes do on the way (other names and stacking, a padded vocabulary, a Hugging Face model as
-/// Megatron-LM's).
-void load(const Checkpoint& checkpoint, const RunState& state, std::span<const Region> regions,
-          const EngineOptions& options = {});
+/// The tensors as `state`, made of `checkpoint`, has them: whatever its recipes do on the way
+/// (other names and stacking, a padded vocabulary, a Hugging Face model as Megatron-LM's).
+TensorSet tensors_of(const Checkpoint& checkpoint, const RunState& state);
 
-/// The same into regions that the host cannot write, by way of two buffers of the stager's: one is
-/// read into while the other is on its way to its place. A buffer has `buffer_bytes`, or, where the
-/// checkpoint is compressed, as many as the largest region, whose streams are then decoded once.
+/// Loads them into regions that the host cannot write, by way of two buffers of the stager's: one
+/// is read into while the other is on its way to its place. A buffer has `buffer_bytes`, or, where
+/// the checkpoint is compressed, as many as the largest region, whose streams are then decoded
+/// once.
 void load_staged(const Checkpoint& checkpoint, const RunState& state,
                  std::span<const Region> regions, Stager& stager,
                  uint64_t buffer_bytes = uint64_t{256} << 20, EngineOptions options = {});

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ckpt/engine/engine.h"
@@ -38,6 +39,13 @@ class SnapshotFormat;  // how snapshots are stored: ckpt/memory/snapshot_format.
 /// "/shard_" in it, as Megatron-LM's objects do. torch_dist_format() is Megatron-LM's.
 std::shared_ptr<const SnapshotFormat> dcp_format();
 
+/// safetensors files, as Hugging Face's libraries load them, with `small_files` (name, content: the
+/// model's config.json, say) next to them. Rank 0 writes all; every rank gives all tensors, whole
+/// (invalid otherwise), and no objects.
+std::shared_ptr<const SnapshotFormat> safetensors_format(
+    uint64_t max_shard_bytes = 5'000'000'000,
+    std::vector<std::pair<std::string, std::string>> small_files = {});
+
 struct Snapshot {
   int64_t iteration = 0;  // at least 0, the same on all ranks
   /// The parts of tensors that this rank holds. Those of all ranks cover each tensor; an equal part
@@ -53,6 +61,9 @@ struct SaveOptions {
   IntegrityOptions integrity = {};  // the manifest, with XXH3-128 of all bytes; SHA-256 on request
   BeginOptions begin = {};  // whether an iteration may be replaced, and what the tracker does
   int files_per_rank = 1;
+  /// Which iterations of the run folder stay once this one is there; the others go, as prune() says
+  /// (ops/prune.h). What it cannot remove is a warning: the save has succeeded.
+  Retention keep = {};
 };
 
 /// Called by every rank of the group with its own snapshot; all must see the same file system and

@@ -171,10 +171,8 @@ std::string unwrap_names(Checkpoint& checkpoint) {
   return unwrap_names(checkpoint, description_of(checkpoint));
 }
 
-Checkpoint open_model(std::shared_ptr<const FileSystem> file_system, const std::string& path,
-                      const OpenOptions& options) {
-  Checkpoint checkpoint = open_checkpoint(std::move(file_system), path, options);
-  if (options.raw || checkpoint.format != Format::hugging_face) return checkpoint;
+void name_as_model(Checkpoint& checkpoint) {
+  if (checkpoint.format != Format::hugging_face) return;
   const std::optional<Description> description = description_of(checkpoint);
   if (std::string note = unwrap_names(checkpoint, description); !note.empty()) {
     checkpoint.notes.insert(checkpoint.notes.begin(), std::move(note));
@@ -184,6 +182,12 @@ Checkpoint open_model(std::shared_ptr<const FileSystem> file_system, const std::
     checkpoint.notes.push_back(
         "the embedding is stored under the name of the output layer, to which config.json ties it");
   }
+}
+
+Checkpoint open_model(std::shared_ptr<const FileSystem> file_system, const std::string& path,
+                      const OpenOptions& options) {
+  Checkpoint checkpoint = open_checkpoint(std::move(file_system), path, options);
+  if (!options.raw) name_as_model(checkpoint);
   return checkpoint;
 }
 

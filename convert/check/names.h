@@ -15,6 +15,10 @@ namespace ferry {
 /// off; empty where the names are right already. corrupt when two tensors would get one name.
 std::string unwrap_names(Checkpoint& checkpoint);
 
+/// Gives the tensors of a Hugging Face folder, as open_checkpoint() found them, the names that
+/// transformers asks for, as open_model() does; others stay as they are.
+void name_as_model(Checkpoint& checkpoint);
+
 /// open_checkpoint(), and the names of a Hugging Face folder unwrapped, which a note reports, as
 /// one does that a tied embedding got its name. With `options.raw`, names stay as they are stored.
 Checkpoint open_model(std::shared_ptr<const FileSystem> file_system, const std::string& path,

@@ -22,8 +22,9 @@ void lay_out(ExportedTensors tensors, uint64_t max_shard_bytes, Export& result) 
     ExportedTensor& tensor = tensors.tensors[i];
     if (!tensor.constant.empty()) {
       const Extent& extent = placed[i].chunks.front().extent;
-      plan.literals.push_back({extent.file, extent.offset, std::move(tensor.constant)});
+      plan.literals.push_back({extent.file, extent.offset, tensor.constant});
       plan.target.objects.push_back({placed[i].name, extent, {}});
+      result.constants.push_back({std::move(placed[i]), std::move(tensor.constant)});
       continue;
     }
     plan.target.entries.push_back(std::move(placed[i]));

@@ -1,164 +1,33 @@
 #include "ops/convert.h"
 
-#include <algorithm>
+#include <utility>
 
-#include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/megatron/optimizer/masters/weights.h"
-#include "convert/base_only.h"
-#include "convert/check/model_check.h"
-#include "convert/check/names.h"
-#include "convert/rewrite/rewrite.h"
-#include "convert/state_dict/without_arguments.h"
-#include "convert/tokenizer.h"
 #include "ops/convert/check_options.h"
 #include "ops/convert/source.h"
+#include "ops/convert/to_hugging_face.h"
 #include "ops/convert/to_megatron.h"
 #include "ops/output/write_output.h"
 
 namespace ferry {
 namespace {
 
-constexpr uint64_t kMaxCopiedBytes = uint64_t{1} << 30;  // a tokenizer's file
-
-// What is to be written, whatever it was made from.
-struct Job {
-  PlannedOutput planned;
-  std::string family;
-  ParameterCount count;
-};
-
-ExportOptions export_options(const ConvertOptions& options) {
-  ExportOptions model;
-  model.family = options.family;
-  model.vocab_size = options.vocab_size;
-  model.cut_tokens = options.cut_tokens;
-  model.keep_padding = options.keep_padding;
-  model.dtype = options.dtype;
-  model.quantise_fp8 = options.quantise_fp8;
-  model.as_is = options.as_is;
-  model.ignore_index = options.ignore_index;
-  model.max_shard_bytes = options.max_shard_bytes;
-  model.tokenizer_folder = options.tokenizer_folder;
-  return model;
-}
-
-// A model in transformers' names keeps its vocabulary.
-void check_new_form(const Checkpoint& checkpoint, const ExportOptions& options) {
-  const std::pair<std::string_view, bool> refused[] = {
-      {"vocab_size", options.vocab_size.has_value()}, {"keep_padding", options.keep_padding}};
-  for (const auto& [name, given] : refused) {
-    if (!given) continue;
-    fail(ErrorKind::invalid,
-         "{}: is a model in Hugging Face's names, for which {} cannot be used with {}",
-         checkpoint.path, option(name), option("to", "hugging_face"));
-  }
-}
-
-// Options that describe a state dict apply to no other checkpoint.
-void check_no_state_dict(const Checkpoint& checkpoint, const ConvertOptions& options,
-                         bool made_arguments) {
-  if (options.as_is && checkpoint.format != Format::hugging_face) {
-    fail(ErrorKind::invalid, "{}: {} is for Hugging Face models, this is {}", checkpoint.path,
-         option("as_is"), name(checkpoint.format));
-  }
-  const bool given = (!options.config_folder.empty() && !made_arguments) || !options.only.empty() ||
-                     !options.renames.empty() || options.drop_unknown;
-  if (!given) return;
-  fail(ErrorKind::invalid,
-       "{}: {}, {}, {} and {} are for state dicts and Hugging Face folders; the arguments of this "
-       "checkpoint ({}) describe its model",
-       checkpoint.path, option("config_folder"), option("only"), option("renames"),
-       option("drop_unknown"), name(checkpoint.format));
-}
-
-Job job_of(Export model, const Checkpoint& checkpoint) {
-  Job job;
-  job.planned.plan = std::move(model.plan);
-  job.planned.small_files = std::move(model.small_files);
-  for (const CopiedFile& file : model.tokenizer_files) {
-    job.planned.small_files.emplace_back(
-        file.name, read_file(*checkpoint.catalog->file_system, file.from, kMaxCopiedBytes));
-  }
-  job.planned.warnings = std::move(model.warnings);
-  job.family = std::move(model.family);
-  job.count = model.count;
-  return job;
-}
-
-// Gives a checkpoint of Megatron-LM's format without arguments those of the config.json that goes
-// with it, and `model` the tokenizer next to that.
-void add_arguments(Checkpoint& checkpoint, const std::string& config_folder, ExportOptions& model,
-                   std::vector<std::string>& warnings) {
-  const std::string folder = find_config_folder(checkpoint, config_folder);
-  give_arguments(checkpoint, folder, warnings);
-  const FileSystem& files = *checkpoint.catalog->file_system;
-  const std::vector<CopiedFile> found = files_of_model(files, folder, {}, true).files;
-  const bool has_tokenizer = std::ranges::any_of(
-      found, [](const CopiedFile& file) { return is_tokenizer_file(file.name); });
-  if (model.tokenizer_folder.empty() && has_tokenizer) model.tokenizer_folder = folder;
-}
-
-// What becomes of an adapter inside; of what is copied as it is, nothing.
-std::string apply_adapter(Checkpoint& checkpoint, const ConvertOptions& options) {
-  if (options.as_is) return {};
-  const bool unknown =
-      checkpoint.format == Format::hugging_face && recognise(checkpoint).family.empty();
-  return resolve_adapter(checkpoint, options.base_only, unknown);
-}
-
-Job plan_hugging_face(Checkpoint& checkpoint, const ConvertOptions& options) {
-  ExportOptions model = export_options(options);
-  std::optional<Checkpoint> original;
-  if (!options.fill_from.empty()) {
-    original = open_source(checkpoint.catalog->file_system, options.fill_from, options);
-    resolve_adapter(*original, false, false);
-    model.original = &*original;
-  }
-  if (is_read_as_state_dict(checkpoint, options)) {
-    const StateDict state_dict = open_state_dict(checkpoint, options);
-    check_new_form(checkpoint, model);
-    return job_of(plan_state_dict(state_dict, model), checkpoint);
-  }
-  std::vector<std::string> warnings;
-  if (std::string warning = apply_adapter(checkpoint, options); !warning.empty()) {
-    warnings.push_back(std::move(warning));
-  }
-  const bool lacking = lacks_arguments(checkpoint);
-  if (lacking) add_arguments(checkpoint, options.config_folder, model, warnings);
-  check_no_state_dict(checkpoint, options, lacking);
-  if (!options.ignored_members.empty()) {
-    fail(ErrorKind::invalid,
-         "{}: {} is for a config.json that is read, with {} and {} and of state dicts",
-         checkpoint.path, option("ignored_members"), option("to", "torch_dist"), "torch");
-  }
-  const bool named = checkpoint.format == Format::hugging_face;
-  if (named) check_new_form(checkpoint, model);
-  Job job =
-      job_of(named ? plan_rewrite(checkpoint, model) : plan_export(checkpoint, model), checkpoint);
-  if (options.base_only) {
-    std::erase_if(job.planned.small_files,
-                  [](const auto& file) { return is_adapter_file(file.first); });
-  }
-  job.planned.warnings.insert(job.planned.warnings.begin(), warnings.begin(), warnings.end());
-  return job;
-}
-
-Job plan_tensors(const Checkpoint& checkpoint, const ConvertOptions& options) {
+// Any tensors, under their own names.
+ModelPlan plan_tensors(const Checkpoint& checkpoint, const ConvertOptions& options) {
   SafetensorsExport plain = plan_safetensors(
       checkpoint.catalog, {options.optimizer, options.dtype, options.max_shard_bytes});
-  Job job;
-  job.planned.plan = std::move(plain.plan);
-  job.count = plain.count;
+  ModelPlan model;
+  model.planned.plan = std::move(plain.plan);
+  model.count = plain.count;
   if (!plain.index_json.empty()) {
-    job.planned.small_files.emplace_back(kSafetensorsIndexName, std::move(plain.index_json));
+    model.planned.small_files.emplace_back(kSafetensorsIndexName, std::move(plain.index_json));
   }
   if (options.optimizer && !checkpoint.optimizer_problem.empty()) {
-    job.planned.warnings.push_back(checkpoint.optimizer_problem);
+    model.planned.warnings.push_back(checkpoint.optimizer_problem);
   }
-  return job;
+  return model;
 }
 
 Work plan_model_folder(const std::shared_ptr<const FileSystem>& file_system,
@@ -168,17 +37,18 @@ Work plan_model_folder(const std::shared_ptr<const FileSystem>& file_system,
   check_output(*file_system, work.output, options.source, options.write.overwrite);
   Checkpoint checkpoint = open_source(file_system, options.source, options);
   if (options.from_masters) use_masters_as_weights(checkpoint);
-  Job job = options.to == ConvertTarget::hugging_face ? plan_hugging_face(checkpoint, options)
-                                                      : plan_tensors(checkpoint, options);
+  ModelPlan model = options.to == ConvertTarget::hugging_face
+                        ? plan_hugging_face(checkpoint, options)
+                        : plan_tensors(checkpoint, options);
   report.source = checkpoint.path;
   report.target = options.target;
   report.source_format = name(checkpoint.format);
   report.iteration = checkpoint.iteration;
-  report.family = job.family;
-  report.tensors = static_cast<int64_t>(job.planned.plan.target.entries.size());
-  report.parameters = job.count.parameters;
-  report.integers = job.count.integers;
-  work.planned = std::move(job.planned);
+  report.family = model.family;
+  report.tensors = static_cast<int64_t>(model.planned.plan.target.entries.size());
+  report.parameters = model.count.parameters;
+  report.integers = model.count.integers;
+  work.planned = std::move(model.planned);
   return work;
 }
 
@@ -189,13 +59,12 @@ ConvertReport convert(const ConvertOptions& options) {
   const bool megatron =
       options.to == ConvertTarget::torch_dist || options.to == ConvertTarget::torch;
   ConvertReport report;
-  report.written = carry_out(
-      options.write,
-      [&](const std::shared_ptr<const FileSystem>& file_system) {
-        return megatron ? plan_for_megatron(file_system, options, report)
-                        : plan_model_folder(file_system, options, report);
-      },
-      report.warnings);
+  const auto plan = [&](const std::shared_ptr<const FileSystem>& file_system) {
+    return megatron ? plan_for_megatron(file_system, options, report)
+                    : plan_model_folder(file_system, options, report);
+  };
+  report.written = with_paths({options.source, options.target, options.config_folder},
+                              [&] { return carry_out(options.write, plan, report.warnings); });
   return report;
 }
 

@@ -99,8 +99,10 @@ DiffReport diff(const DiffOptions& options) {
   std::vector<TensorPair> pairs = matching_pairs(a, b, options, report.notes);
   const JudgeOptions judging{options.ignore_dtype, vocabulary_of(a, b)};
   for (TensorPair& pair : pairs) report.tensors.push_back(judge(pair, judging, report.notes));
-  report.bytes = compare_values(a.catalog, b.catalog, pairs, report.tensors, options.tolerance,
-                                options.engine);
+  report.bytes = with_paths({a.path, b.path}, [&] {
+    return compare_values(a.catalog, b.catalog, pairs, report.tensors, options.tolerance,
+                          options.engine);
+  });
   sort(report.tensors, options.order);
   if (options.objects) report.objects = diff_objects(a.catalog, b.catalog);
   for (const Checkpoint* side : {&a, &b}) {

@@ -1,7 +1,6 @@
 #include "ops/diff/tensor_view.h"
 
 #include <algorithm>
-#include <map>
 
 #include "convert/export.h"
 
@@ -58,15 +57,10 @@ std::vector<TensorView> hugging_face_views(const Checkpoint& checkpoint) {
                      vocabulary,
                      {}});
   }
-  // Constants of the family are no entries: they are literals at the place of their object.
-  std::map<std::pair<uint32_t, uint64_t>, const Literal*> literals;
-  for (const Literal& literal : plan.literals) literals[{literal.file, literal.offset}] = &literal;
-  for (const Object& object : plan.target.objects) {
-    const auto found = literals.find({object.extent.file, object.extent.offset});
-    if (found == literals.end()) continue;
+  for (ConstantTensor& constant : model.constants) {
     TensorView& view = views.emplace_back();
-    view.name = object.name;
-    view.constant = found->second->bytes;
+    view.name = std::move(constant.entry.name);
+    view.constant = std::move(constant.bytes);
   }
   return views;
 }

@@ -125,9 +125,9 @@ std::vector<const Entry*> matching(const Catalog& catalog, const std::string& pa
 }
 
 InspectReport inspect(const std::string& path, const InspectOptions& options) {
-  return report_on(
-      std::make_shared<const Checkpoint>(open_model(posix_file_system(), path, options.open)),
-      options, path);
+  auto checkpoint =
+      std::make_shared<const Checkpoint>(open_model(posix_file_system(), path, options.open));
+  return with_paths({path}, [&] { return report_on(std::move(checkpoint), options, path); });
 }
 
 InspectReport inspect(std::shared_ptr<const Checkpoint> checkpoint, const InspectOptions& options) {

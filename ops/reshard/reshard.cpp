@@ -327,12 +327,11 @@ Work plan_reshard(const std::shared_ptr<const FileSystem>& file_system,
 ReshardReport reshard(const ReshardOptions& options) {
   check_options(options);
   ReshardReport report;
-  report.written = carry_out(
-      options.write,
-      [&](const std::shared_ptr<const FileSystem>& file_system) {
-        return plan_reshard(file_system, options, report);
-      },
-      report.warnings);
+  const auto plan = [&](const std::shared_ptr<const FileSystem>& file_system) {
+    return plan_reshard(file_system, options, report);
+  };
+  report.written = with_paths({options.source, options.target, options.config_folder},
+                              [&] { return carry_out(options.write, plan, report.warnings); });
   return report;
 }
 

@@ -1,34 +1,30 @@
 // The library's errors as exceptions of ferry/errors.py, with options in Python's words.
 #include <exception>
-#include <optional>
 #include <string>
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
 #include "python/bindings/bindings.h"
+#include "python/bindings/text.h"
 
 namespace ferry::python {
 namespace {
 
 namespace nb = nanobind;
 
-/// "optimizer='none'", "tensor=2"
-std::optional<std::string> as_keyword(const OptionName& option) {
-  std::string text(option.name);
-  if (option.value.empty()) return text;
-  return text + "=" +
-         nb::cast<std::string>(nb::repr(nb::str(option.value.data(), option.value.size())));
-}
+nb::object text_or_none(std::string_view text) { return text.empty() ? nb::none() : to_str(text); }
 
 void raise(const Error& error) {
   if (error.kind() == ErrorKind::cancelled) {
     PyErr_SetNone(PyExc_KeyboardInterrupt);
     return;
   }
-  const nb::object made = nb::module_::import_("ferry.errors")
-                              .attr("_of_kind")(std::string(name(error.kind())),
-                                                spell_options(error.what(), as_keyword));
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+  const std::string message = in_keywords(error.what());
+  const nb::object made =
+      nb::module_::import_("ferry.errors")
+          .attr("_of_kind")(to_str(name(error.kind())), to_str(message), text_or_none(error.path()),
+                            text_or_none(hint_of(message)));
+  PyErr_SetObject(made.type().ptr(), made.ptr());
 }
 
 void translate(const std::exception_ptr& thrown, void*) {
@@ -40,6 +36,12 @@ void translate(const std::exception_ptr& thrown, void*) {
 }
 
 }  // namespace
+
+std::string in_keywords(std::string_view message) {
+  return spell_options(message, [](const OptionName& option) {
+    return std::optional<std::string>(spell_keyword(option));
+  });
+}
 
 void bind_errors(nb::module_&) { nb::register_exception_translator(translate); }
 

@@ -2,7 +2,15 @@
 #include "python/bindings/bindings.h"
 
 NB_MODULE(_ferry, module) {
-  module.attr("__version__") = FERRY_VERSION;
+  module.attr("_version") = FERRY_VERSION;
   ferry::python::bind_errors(module);
+  ferry::python::bind_array(module);
+  ferry::python::bind_reports(module);
+  ferry::python::bind_inspect_report(module);
+  ferry::python::bind_estimate(module);
+  ferry::python::bind_reader(module);
+  ferry::python::bind_checkpoint(module);
   ferry::python::bind_operations(module);
+  ferry::python::bind_groups(module);
+  ferry::python::bind_saving(module);
 }

@@ -18,10 +18,17 @@ nb::object plain(nb::handle value) {
   }
   if (nb::isinstance<nb::dict>(value)) {
     nb::dict made;
-    for (const auto& [key, member] : nb::borrow<nb::dict>(value)) made[key] = plain(member);
+    for (const auto& [key, member] : nb::borrow<nb::dict>(value)) {
+      made[nb::isinstance<nb::str>(key) ? nb::borrow(key) : nb::str(key)] = plain(member);
+    }
     return made;
   }
-  return nb::borrow(value);
+  const bool is_plain = value.is_none() || nb::isinstance<nb::str>(value) ||
+                        nb::isinstance<nb::int_>(value) || nb::isinstance<nb::float_>(value);
+  if (is_plain) return nb::borrow(value);
+  // An object of a checkpoint's.
+  if (nb::hasattr(value, "__dict__")) return plain(value.attr("__dict__"));
+  return nb::str(value);
 }
 
 }  // namespace

@@ -32,12 +32,12 @@ class Record {
         nanobind::arg("other").none(), nanobind::sig("def __eq__(self, other: object, /) -> bool"));
   }
 
-  template <typename Field>
-  Record& field(const char* name, Field field, const char* documentation = nullptr) {
-    if constexpr (std::is_member_object_pointer_v<Field>) {
-      document([&](auto&&... more) { class_.def_ro(name, field, more...); }, documentation);
+  template <typename Member>
+  Record& field(const char* name, Member member, const char* documentation = nullptr) {
+    if constexpr (std::is_member_object_pointer_v<Member>) {
+      document([&](auto&&... more) { class_.def_ro(name, member, more...); }, documentation);
     } else {
-      document([&](auto&&... more) { class_.def_prop_ro(name, field, more...); }, documentation);
+      document([&](auto&&... more) { class_.def_prop_ro(name, member, more...); }, documentation);
     }
     names_ = nanobind::tuple(names_ + nanobind::make_tuple(name));
     class_.attr("__match_args__") = names_;

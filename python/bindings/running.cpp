@@ -57,7 +57,7 @@ class Watched {
 }  // namespace
 
 void run_interruptibly(nb::handle progress, EngineOptions& options,
-                       const std::function<void()>& work) {
+                       const std::function<void()>& work, const std::function<void()>& on_cancel) {
   Watched watched;
   std::atomic<bool> cancel = false;
   options.cancel = &cancel;
@@ -87,6 +87,7 @@ void run_interruptibly(nb::handle progress, EngineOptions& options,
     } catch (...) {
       raised = std::current_exception();
       cancel = true;
+      if (on_cancel) on_cancel();
     }
   }
   worker.join();

@@ -15,9 +15,11 @@ namespace ferry::python {
 /// can be cancelled, and returns when it has. Meanwhile this thread, which holds the GIL when it
 /// calls, gives progress(done, total), in bytes, to Python (unless it is None) and lets Python
 /// handle signals. What either raises cancels the work and is raised once that has ended; Ctrl-C is
-/// KeyboardInterrupt.
+/// KeyboardInterrupt. `on_cancel`, if given, is called once when it cancels: for work that waits
+/// for what `options.cancel` does not end.
 void run_interruptibly(nanobind::handle progress, EngineOptions& options,
-                       const std::function<void()>& work);
+                       const std::function<void()>& work,
+                       const std::function<void()>& on_cancel = {});
 
 /// The same, returning work().
 template <typename Work>

@@ -1,6 +1,19 @@
 """Model checkpoints of Megatron-LM, PyTorch and Hugging Face: read, converted, checked and saved."""
 
-from ferry._ferry import __version__
+from ferry._ferry import (
+    Array,
+    ConvertReport,
+    DiffReport,
+    Estimate,
+    InspectReport,
+    PruneReport,
+    ReshardReport,
+    RunVerification,
+    SealReport,
+    Tensor,
+    VerifyReport,
+    _version,
+)
 from ferry.errors import (
     Busy,
     Corrupt,
@@ -12,16 +25,60 @@ from ferry.errors import (
     NotFound,
     Unsupported,
 )
+from ferry.operations import (
+    convert,
+    diff,
+    estimate,
+    inspect,
+    prune,
+    reshard,
+    seal,
+    verify,
+)
+from ferry.reading import Checkpoint, Model, Slice, open, safe_open
+from ferry.saving import AsyncSaver, SaveReport, SaverStatus, Shard, Ticket, save
+
+__version__: str = _version
 
 __all__ = [
+    "Array",
+    "AsyncSaver",
     "Busy",
+    "Checkpoint",
+    "ConvertReport",
     "Corrupt",
+    "DiffReport",
     "Error",
+    "Estimate",
     "Exhausted",
     "IOFailed",
+    "InspectReport",
     "Invalid",
     "Mismatch",
+    "Model",
     "NotFound",
+    "PruneReport",
+    "ReshardReport",
+    "RunVerification",
+    "SaveReport",
+    "SaverStatus",
+    "SealReport",
+    "Shard",
+    "Slice",
+    "Tensor",
+    "Ticket",
     "Unsupported",
+    "VerifyReport",
     "__version__",
+    "convert",
+    "diff",
+    "estimate",
+    "inspect",
+    "open",
+    "prune",
+    "reshard",
+    "safe_open",
+    "save",
+    "seal",
+    "verify",
 ]

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """An operation failed. The message names what was expected, what was found, and what to do.
+    """An operation failed. The message says what was expected, what was found, and what to do.
 
     kind: "not_found", "corrupt", "unsupported", "invalid", "mismatch", "io", "exhausted", "busy",
         or "internal", which is a bug of ferry's.
+    path: the file or folder that the error is about; None where it is about none, or where it is
+        not known which.
+    hint: the end of the message, if it says what to do or what follows; else None.
     """
 
     kind: str = "internal"
+    path: str | None
+    hint: str | None
 
-    def __str__(self) -> str:
+    def __init__(self, message: str = "", path: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.hint = hint
+
+    def __str__(self) -> str:  # KeyError's would quote it
         return str(self.args[0]) if self.args else ""
 
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str | None, str | None]]:
+        return type(self), (str(self), self.path, self.hint)
 
-class NotFound(Error, KeyError):
+
+class NotFound(Error, KeyError, FileNotFoundError):
     """A file, tensor or iteration is not there."""
 
     kind = "not_found"
@@ -70,5 +83,5 @@ _KINDS = {
 }
 
 
-def _of_kind(kind: str, message: str) -> Error:
-    return _KINDS.get(kind, Error)(message)
+def _of_kind(kind: str, message: str, path: str | None, hint: str | None) -> Error:
+    return _KINDS.get(kind.replace(" ", "_"), Error)(message, path, hint)

@@ -162,6 +162,18 @@ TEST(TcpMeeting, ARankThatEndsMeanwhileMayComeAgain) {
 }
 
 // Whoever tries to reach a rank hears meanwhile that the run has failed.
+TEST(TcpMeeting, RankZeroMayListenBeforeAnyoneKnowsThePort) {
+  TcpSocket door = listen_on(0);
+  const int port = port_of(door);
+  std::jthread guest([&] {
+    TcpMesh mesh({"localhost", port, 1, 2, ""}, std::chrono::seconds(20));
+    EXPECT_EQ(mesh.size(), 2);
+  });
+  TcpMesh host({"localhost", port, 0, 2, ""}, std::chrono::seconds(20), {},
+               std::chrono::seconds(30), std::move(door));
+  EXPECT_EQ(host.size(), 2);
+}
+
 TEST(TcpMesh, ARankThatCannotBeReachedIsNotTriedAfterAFailure) {
   const int port = free_port();
   std::string problem;
@@ -360,6 +372,28 @@ TEST(TcpMesh, SaysWhichRankSendsNothing) {
   EXPECT_THAT(said, HasSubstr("rank 0 of 2 has waited for 0 s for rank 1, which is connected and "
                               "sends nothing"));
   EXPECT_LE(std::ranges::count(said, '\n'), 3);  // after 100, 200, 400 ms
+}
+
+TEST(TcpMesh, ARankThatSendsNothingForTooLongEndsTheGroup) {
+  const auto meshes = meshes_at(free_port(), 2);
+  meshes[0]->limit_silence(std::chrono::milliseconds(50));
+  try {
+    message_group(tcp_transport(meshes[0]))->exchange("");
+    ADD_FAILURE() << "rank 1 never came";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::exhausted);
+    EXPECT_THAT(error.what(), HasSubstr("for rank 1, which is connected and sends nothing"));
+  }
+  const auto late = message_group(tcp_transport(meshes[1]));
+  const auto exchange_twice = [&] {  // what rank 0 had sent before may still be received
+    late->exchange("");
+    late->exchange("");
+  };
+  EXPECT_THROW(exchange_twice(), Error);
+  std::vector<std::jthread> threads;
+  for (const auto& mesh : meshes) {
+    threads.emplace_back([mesh] { mesh->conclude(std::chrono::seconds(20)); });
+  }
 }
 
 TEST(TcpMeeting, RanksThatMeetAtOnceSayNothing) {

@@ -1,8 +1,9 @@
-// A program of someone else's: converts, reshards, verifies and estimates a run, is cancelled, and
-// fails with an error that it can show.
+// A program of someone else's: converts, reshards, verifies and estimates a run, reads its model,
+// is cancelled, and fails with an error that it can show.
 #include <estimate/estimate.h>
 #include <ferry/ferry.h>
 
+#include <algorithm>
 #include <cstdio>
 
 int main(int argc, char** argv) {
@@ -37,6 +38,17 @@ int main(int argc, char** argv) {
   } catch (const ferry::Error& error) {
     std::printf("%s: %s\n", ferry::name(error.kind()).data(), error.what());
   }
+  const ferry::ModelView view = ferry::view_as_hugging_face({.source = run});
+  ferry::TensorStream stream(view.tensors, {.ranks = 2});
+  const std::optional<ferry::OwnedTensor> first = stream.next();
+  if (!first || first->bytes.empty() || view.parameters != model.parameters) return 1;
+  const ferry::TensorSet files(ferry::open_checkpoint(ferry::posix_file_system(), work + "/model"));
+  std::vector<std::byte> again(first->bytes.size());
+  ferry::load(files, std::vector{ferry::whole_region(first->name, first->dtype, first->shape,
+                                                     again.data())});
+  if (!std::equal(again.begin(), again.end(), first->bytes.begin())) return 1;
+  if (!files.map(first->name)) return 1;
+
   const ferry::InspectReport tensors = ferry::inspect(reshard.source);
   const ferry::SharedCatalog catalog = tensors.checkpoint->catalog;
   return ferry::read_tensor(catalog, catalog->entries.at(0), 1 << 30).empty() ? 1 : 0;

@@ -60,6 +60,33 @@ TEST_F(AsyncGroup, OneRanksErrorIsEveryRanks) {
               ElementsAre("iter_0000001", "iter_0000003", "latest_checkpointed_iteration.txt"));
 }
 
+TEST_F(AsyncGroup, ARankWithNothingToGiveFailsThatSaveAlone) {
+  const auto errors = on_ranks(3, [&](std::shared_ptr<Group> group) {
+    const int rank = group->rank();
+    AsyncSaver saver(memory_, "runs/a", std::move(group), {});
+    for (int64_t i = 1; i <= 3; ++i) {
+      if (i == 2 && rank == 1) {
+        saver.give_up(i, Error(ErrorKind::unsupported, "tensor a is sparse"));
+      } else {
+        try {
+          saver.save(part_of_model(model_, i, rank, 3)).wait();
+        } catch (const Error& error) {
+          if (i == 3) throw;
+        }
+      }
+    }
+    saver.finish();
+  });
+  for (const int rank : {0, 2}) {
+    if (!errors[static_cast<size_t>(rank)].empty()) {
+      EXPECT_THAT(errors[static_cast<size_t>(rank)], HasSubstr("rank 1: tensor a is sparse"));
+    }
+  }
+  EXPECT_EQ(errors[1], "");  // it has reported the error itself
+  EXPECT_THAT(memory_->list("runs/a"),
+              ElementsAre("iter_0000001", "iter_0000003", "latest_checkpointed_iteration.txt"));
+}
+
 // A rank that ends too early fails what the others save; nobody waits for it.
 TEST_F(AsyncGroup, ARankThatEndsFailsTheSavesOfTheOthers) {
   const auto errors = on_ranks(2, [&](std::shared_ptr<Group> group) {

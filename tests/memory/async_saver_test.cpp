@@ -34,6 +34,39 @@ TEST_F(Async, WhatChangesAfterwardsIsNotSaved) {
   expect_holds(memory_, "runs/a", model_);
 }
 
+TEST_F(Async, WhoMustNotWaitForLongAsksWithinATime) {
+  using std::chrono::milliseconds;
+  AsyncSaver saver(gated_, "runs/a", lone_group());
+  gated_->close();
+  AsyncSaver::Ticket first = saver.save(snapshot_of(model_, 1));
+  EXPECT_TRUE(first.is_ready_within(std::chrono::seconds(60)));
+  AsyncSaver::Ticket second = saver.save(snapshot_of(model_, 2));  // waits for the only buffer
+  EXPECT_FALSE(second.is_ready_within(milliseconds(10)));
+  EXPECT_FALSE(saver.finish_within(milliseconds(10)));
+  gated_->open_gate();
+  EXPECT_TRUE(saver.finish_within(std::chrono::seconds(60)));
+  EXPECT_TRUE(second.is_ready_within(milliseconds(0)));
+  EXPECT_EQ(tracker(), "2");
+}
+
+TEST_F(Async, OldIterationsGoOnceANewOneIsThere) {
+  AsyncSaverOptions options;
+  options.save.keep.keep_last = 2;
+  options.save.keep.keep_every = 3;
+  AsyncSaver saver(gated_, "runs/a", lone_group(), options);
+  for (int64_t i = 3; i <= 7; ++i) saver.save(snapshot_of(model_, i)).wait();
+  saver.finish();
+  EXPECT_THAT(memory_->list("runs/a"),
+              testing::IsSupersetOf({"iter_0000003", "iter_0000006", "iter_0000007"}));
+  EXPECT_THAT(memory_->list("runs/a"), Each(testing::Not(HasSubstr("iter_0000005"))));
+  EXPECT_THAT(saver.status().notes, IsEmpty());
+  options.save.keep.keep_last = 0;  // a save that has succeeded is no failure
+  AsyncSaver careless(gated_, "runs/a", lone_group(), options);
+  careless.save(snapshot_of(model_, 8)).wait();
+  careless.finish();
+  EXPECT_THAT(careless.status().notes, ElementsAre(HasSubstr("old iterations of runs/a stay")));
+}
+
 TEST_F(Async, SeveralInFlightAreWrittenInTheirOrderIntoReusedBuffers) {
   AsyncSaverOptions options;
   options.most_in_flight = 3;

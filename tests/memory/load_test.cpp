@@ -124,7 +124,7 @@ TEST_P(LoadFixture, PieceByPieceItIsTheSame) {
       regions[i].data = reinterpret_cast<std::byte*>(memory[i].data());
       at_once[i].data = reinterpret_cast<std::byte*>(expected[i].data());
     }
-    load(checkpoint, state, at_once);
+    load(tensors_of(checkpoint, state), at_once);
     load_staged(checkpoint, state, regions, stager, buffer_bytes);
     for (size_t i = 0; i < regions.size(); ++i) {
       EXPECT_TRUE(memory[i] == expected[i]) << regions[i].name;

@@ -65,6 +65,37 @@ TEST_F(Save, OneRank) {
               ElementsAre(".metadata", "__0_0.distcp", "ferry.manifest.json"));
 }
 
+TEST_F(Save, SafetensorsFilesOfWholeTensors) {
+  for (const int ranks : {1, 3}) {
+    SaveOptions options;
+    options.begin = {.overwrite = true, .tracker = TrackerMove::never, .folder = "model"};
+    const auto errors = save_all(
+        ranks,
+        [&](int) {
+          Snapshot snapshot = snapshot_of(model_, 7);
+          snapshot.format = safetensors_format(1 << 20, {{"config.json", "{}"}});
+          return snapshot;
+        },
+        options);
+    EXPECT_THAT(errors, Each(IsEmpty()));
+    EXPECT_EQ(open_checkpoint(memory_, "runs/a/model").format, Format::hugging_face);
+    expect_holds(memory_, "runs/a/model", model_);
+    expect_sound("runs/a/model");
+    EXPECT_EQ(memory_->status("runs/a/model/model-00001-of-00002.safetensors").kind,
+              PathKind::file);
+  }
+}
+
+TEST_F(Save, SafetensorsFilesOfPartsAreRefused) {
+  const auto errors = save_all(2, [&](int rank) {
+    Snapshot snapshot = part_of_model(model_, 7, rank, 2);
+    snapshot.format = safetensors_format();
+    return snapshot;
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("are written from whole tensors; gather it first")));
+  EXPECT_THAT(memory_->list("runs"), IsEmpty());
+}
+
 TEST_F(Save, SeveralRanksWriteTheirParts) {
   for (const int ranks : {2, 3, 5}) {
     SaveOptions options;

@@ -119,20 +119,7 @@ std::pair<std::string, std::string> parse_rename(const std::string& text) {
 }
 
 DType parse_dtype(std::string_view text) {
-  struct Alias {
-    const char* name;
-    DType dtype;
-  };
-  static constexpr std::array<Alias, 6> kAliases{{{"bf16", DType::bf16},
-                                                  {"fp16", DType::f16},
-                                                  {"f16", DType::f16},
-                                                  {"fp32", DType::f32},
-                                                  {"f32", DType::f32},
-                                                  {"half", DType::f16}}};
-  for (const Alias& alias : kAliases) {
-    if (text == alias.name) return alias.dtype;
-  }
-  const auto dtype = dtype_from_torch(text) ? dtype_from_torch(text) : dtype_from_safetensors(text);
+  const std::optional<DType> dtype = dtype_from_text(text);
   if (dtype && is_floating_point(*dtype)) return *dtype;
   fail(ErrorKind::invalid, "--dtype: '{}' is not a floating-point type such as bf16, fp16 or fp32",
        printable(text));

@@ -146,7 +146,7 @@ std::string scale_bytes(const LoadedValue& scaler) {
 
 void load_into(Stager* stager, const Checkpoint& checkpoint, const RunState& state,
                const std::vector<Region>& regions) {
-  if (stager == nullptr) return load(checkpoint, state, regions);
+  if (stager == nullptr) return load(tensors_of(checkpoint, state), regions);
   load_staged(checkpoint, state, regions, *stager);
 }
 

@@ -68,10 +68,10 @@ std::string doubt_about(const std::string& host) {
 // Rank 0's side.
 class Host {
  public:
-  Host(const MeetingPlace& place, TcpClock::time_point deadline, const SayWait& say)
+  Host(const MeetingPlace& place, TcpClock::time_point deadline, const SayWait& say, TcpSocket door)
       : place_(place),
         deadline_(deadline),
-        door_(listen_on(place.port)),
+        door_(door ? std::move(door) : listen_on(place.port)),
         reports_(say, who_is(place), [host = place.host] { return doubt_about(host); }) {
     meeting_.listener = listen_on(0);
     meeting_.ranks.resize(static_cast<size_t>(place.size));
@@ -274,9 +274,10 @@ Meeting come_to(const MeetingPlace& place, TcpClock::time_point deadline, const 
 
 }  // namespace
 
-Meeting meet(const MeetingPlace& place, std::chrono::seconds patience, const SayWait& say) {
+Meeting meet(const MeetingPlace& place, std::chrono::seconds patience, const SayWait& say,
+             TcpSocket door) {
   const auto deadline = TcpClock::now() + patience;
-  if (place.rank == 0) return Host(place, deadline, say).wait_for_all();
+  if (place.rank == 0) return Host(place, deadline, say, std::move(door)).wait_for_all();
   return come_to(place, deadline, say);
 }
 

@@ -25,9 +25,11 @@ struct Meeting {
   std::vector<TcpSocket> lifelines;
 };
 
-/// All ranks call it alike. exhausted when some do not come within `patience`, naming them;
-/// mismatch for a rank of another size or job, or one that is there twice. While it waits, `say`
-/// hears for whom.
-Meeting meet(const MeetingPlace& place, std::chrono::seconds patience, const SayWait& say);
+/// All ranks call it alike. `door`: where rank 0 listens already, of whose port `place` was made;
+/// others leave it empty, and so may rank 0 where the port was chosen by somebody else. exhausted
+/// when some do not come within `patience`, naming them; mismatch for a rank of another size or
+/// job, or one that is there twice. While it waits, `say` hears for whom.
+Meeting meet(const MeetingPlace& place, std::chrono::seconds patience, const SayWait& say,
+             TcpSocket door = {});
 
 }  // namespace ferry

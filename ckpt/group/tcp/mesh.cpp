@@ -45,9 +45,9 @@ struct TcpMesh::Notice {
 };
 
 TcpMesh::TcpMesh(const MeetingPlace& place, std::chrono::seconds patience, SayWait say,
-                 milliseconds silence)
+                 milliseconds silence, TcpSocket door)
     : rank_(place.rank), say_(std::move(say)), silence_(silence) {
-  Meeting meeting = meet(place, patience, say_);
+  Meeting meeting = meet(place, patience, say_, std::move(door));
   token_ = meeting.token;
   listener_ = std::move(meeting.listener);
   lifelines_ = std::move(meeting.lifelines);
@@ -197,19 +197,33 @@ void TcpMesh::wait_for_message(std::unique_lock<std::mutex>& lock, int from,
                                const std::function<bool()>& is_there) {
   const auto begin = TcpClock::now();
   auto next = begin + silence_;
-  while (!changed_.wait_until(lock, next, is_there)) {
+  for (;;) {
+    const auto end = most_silence_ ? begin + *most_silence_ : TcpClock::time_point::max();
+    if (changed_.wait_until(lock, std::min(next, end), is_there)) return;
     const auto now = TcpClock::now();
     const auto waited = now - begin;
+    const std::string report = fmt::format(
+        "rank {} of {} has waited for {} s for rank {}, which is connected and sends nothing: is "
+        "it busy, stopped, or waiting for its files?",
+        rank_, size(), std::chrono::round<std::chrono::seconds>(waited).count(), from);
+    if (now >= end) {
+      lock.unlock();
+      abort(Error(ErrorKind::exhausted, report));
+      lock.lock();
+      continue;
+    }
     next = now + waited;
     if (!say_ || now < next_report_) continue;
     next_report_ = next;
     lock.unlock();
-    say_(
-        fmt::format("rank {} of {} has waited for {} s for rank {}, which is connected and sends "
-                    "nothing: is it busy, stopped, or waiting for its files?",
-                    rank_, size(), std::chrono::round<std::chrono::seconds>(waited).count(), from));
+    say_(report);
     lock.lock();
   }
+}
+
+void TcpMesh::limit_silence(milliseconds most) {
+  const std::lock_guard lock(mutex_);
+  most_silence_ = most;
 }
 
 Message TcpMesh::receive(int from, Lane lane) {

@@ -38,15 +38,21 @@ class TcpMesh {
  public:
   /// `say` hears of waiting for other ranks: until all have met, where one cannot be reached, and
   /// where nothing comes from one for as long as `silence`, and then again, less and less often.
+  /// `door`: as meet().
   explicit TcpMesh(const MeetingPlace& place,
                    std::chrono::seconds patience = std::chrono::seconds(600), SayWait say = {},
-                   std::chrono::milliseconds silence = std::chrono::seconds(30));
+                   std::chrono::milliseconds silence = std::chrono::seconds(30),
+                   TcpSocket door = {});
   ~TcpMesh();
   TcpMesh(const TcpMesh&) = delete;
   TcpMesh& operator=(const TcpMesh&) = delete;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(peers_.size()); }
+
+  /// From now on a rank that waits for another one, from which nothing comes for so long, ends the
+  /// mesh for all (exhausted): for programs whose user would see no report.
+  void limit_silence(std::chrono::milliseconds most);
 
   /// Messages of one lane from one rank to another arrive in the order in which they were sent.
   struct Lane {
@@ -97,6 +103,7 @@ class TcpMesh {
   int rank_;
   SayWait say_;
   std::chrono::milliseconds silence_;
+  std::optional<std::chrono::milliseconds> most_silence_;           // by `mutex_`
   TcpClock::time_point next_report_ = TcpClock::time_point::min();  // of silence; by `mutex_`
   uint64_t token_;
   TcpSocket listener_;

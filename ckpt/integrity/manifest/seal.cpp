@@ -289,7 +289,7 @@ class Sealer {
 
 SealReport seal(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                 const SealOptions& options) {
-  return Sealer(std::move(file_system), options).run(path);
+  return with_paths({path}, [&] { return Sealer(std::move(file_system), options).run(path); });
 }
 
 }  // namespace ferry

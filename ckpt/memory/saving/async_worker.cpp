@@ -1,39 +1,15 @@
 #include "ckpt/memory/saving/async_worker.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <new>
 #include <system_error>
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/signals_blocked.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/group/group.h"
 
 namespace ferry {
-namespace {
-
-// While one lives, threads that are started take no signals: those are the caller's. What a thread
-// itself causes stays: nobody else can take that.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t others;
-    sigfillset(&others);
-    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&others, own);
-    pthread_sigmask(SIG_SETMASK, &others, &former_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t former_{};
-};
-
-}  // namespace
-
 AsyncSaver::Worker::Worker(std::shared_ptr<const FileSystem> file_system, std::string run_folder,
                            std::shared_ptr<Group> group, AsyncSaverOptions options)
     : group_(std::move(group)),
@@ -74,17 +50,7 @@ void AsyncSaver::Worker::prepare(std::span<const ConstRegion> regions) {
 AsyncSaver::Ticket AsyncSaver::Worker::save(Snapshot snapshot) {
   const int64_t iteration = snapshot.iteration;
   try {
-    auto job = std::make_shared<Job>(job_of(std::move(snapshot)));
-    const auto ticket = std::make_shared<Ticket::State>(pending_);
-    job->ticket = ticket;
-    if (!job->contribution.problem.empty()) refuse(*job);
-    const std::lock_guard lock(mutex_);
-    if (!ended_) {
-      jobs_.push_back(job);
-      to_stage_.push_back(std::move(job));
-    }
-    changed_.notify_all();
-    return Ticket(ticket);
+    return hand_in(job_of(std::move(snapshot)));
   } catch (const std::bad_alloc&) {
     // The others would wait for this rank for ever.
     group_->abort(error_or_out_of_memory([&] {
@@ -95,15 +61,46 @@ AsyncSaver::Ticket AsyncSaver::Worker::save(Snapshot snapshot) {
   }
 }
 
-void AsyncSaver::Worker::finish() {
+void AsyncSaver::Worker::give_up(int64_t iteration, const Error& why) {
+  try {
+    Job job;
+    job.contribution = failed_contribution(iteration, why);
+    (void)hand_in(std::move(job));
+  } catch (const std::bad_alloc&) {
+    group_->abort(why);
+    throw;
+  }
+}
+
+AsyncSaver::Ticket AsyncSaver::Worker::hand_in(Job made) {
+  auto job = std::make_shared<Job>(std::move(made));
+  const auto ticket = std::make_shared<Ticket::State>(pending_);
+  job->ticket = ticket;
+  if (!job->contribution.problem.empty()) refuse(*job);
+  const std::lock_guard lock(mutex_);
+  if (!ended_) {
+    jobs_.push_back(job);
+    to_stage_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+  return Ticket(ticket);
+}
+
+bool AsyncSaver::Worker::finish(std::optional<std::chrono::milliseconds> within) {
   {
     std::unique_lock lock(mutex_);
     // What other ranks still bring is not waited for by one that takes no snapshot any more.
     if (stopped_) ended_ = true;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return jobs_.empty(); });
+    const auto is_done = [&] { return jobs_.empty(); };
+    if (!within) {
+      changed_.wait(lock, is_done);
+    } else if (!changed_.wait_for(lock, *within, is_done)) {
+      return false;
+    }
   }
   pending_->rethrow();
+  return true;
 }
 
 // What the ranks cannot finish together any more is not written to its end, which may take long.
@@ -128,14 +125,15 @@ AsyncSaver::Status AsyncSaver::Worker::status() {
 
 // With what is wrong, if anything is: the other ranks wait for this one, and are to know.
 AsyncSaver::Worker::Job AsyncSaver::Worker::job_of(Snapshot snapshot) {
+  const int64_t iteration = snapshot.iteration;
   Job job;
-  job.contribution = contribution_of(snapshot);
+  job.contribution = contribution_of(std::move(snapshot));
   job.moment = stager_->now();
   if (stopped_) {
     job.contribution = failed_contribution(
-        snapshot.iteration,
+        iteration,
         Error(ErrorKind::cancelled,
-              fmt::format("iteration {} is not saved: the saver was stopped", snapshot.iteration)));
+              fmt::format("iteration {} is not saved: the saver was stopped", iteration)));
     job.contribution.stopped = true;
   }
   return job;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -34,8 +35,9 @@ class AsyncSaver::Worker {
 
   void prepare(std::span<const ConstRegion> regions);
   Ticket save(Snapshot snapshot);
+  void give_up(int64_t iteration, const Error& why);
   void check() { pending_->rethrow(); }
-  void finish();
+  bool finish(std::optional<std::chrono::milliseconds> within);
   void stop(StopMode mode) noexcept;
   bool is_stopped() const noexcept { return stopped_; }
   Status status();
@@ -52,6 +54,7 @@ class AsyncSaver::Worker {
   };
 
   Job job_of(Snapshot snapshot);
+  Ticket hand_in(Job made);
   static void refuse(Job& job) noexcept;
   static void give_up(Job& job, const Error& why) noexcept;
 
@@ -109,6 +112,11 @@ struct AsyncSaver::Ticket::State {
   void wait() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return is_ready; });
+  }
+
+  bool wait_for(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, time, [&] { return is_ready; });
   }
 
   std::shared_ptr<void> due() {

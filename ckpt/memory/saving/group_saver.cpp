@@ -13,9 +13,11 @@
 #include "ckpt/group/wire.h"
 #include "ckpt/integrity/checks/small_files.h"
 #include "ckpt/integrity/manifest/plan_manifest.h"
+#include "ckpt/integrity/soundness.h"
 #include "ckpt/memory/save.h"
 #include "ckpt/memory/saving/own_files.h"
 #include "ckpt/memory/snapshot_format.h"
+#include "ckpt/store/prune.h"
 #include "ckpt/store/run_store.h"
 
 namespace ferry {
@@ -162,6 +164,22 @@ Round unpack_round(const std::string& bytes) {
   return round;
 }
 
+// Removes what is not kept; the iteration that was saved is good in any case.
+void remove_old(const std::shared_ptr<const FileSystem>& file_system, const std::string& run,
+                const Retention& keep, std::vector<std::string>& notes) {
+  if (!keep.keep_last && !keep.keep_every) return;
+  PruneOptions options;
+  options.checks.problem_of = [&](const std::string& folder) {
+    return problem_by_structure(file_system, folder);
+  };
+  try {
+    const PruneReport report = prune(file_system, run, keep, options);
+    notes.insert(notes.end(), report.notes.begin(), report.notes.end());
+  } catch (const Error& error) {
+    notes.push_back(fmt::format("old iterations of {} stay: {}", run, error.what()));
+  }
+}
+
 Digest digest_of_text(std::string_view text) { return digest_of(std::as_bytes(std::span(text))); }
 
 }  // namespace
@@ -170,7 +188,7 @@ void Round::check() const {
   if (!problem.empty()) throw SharedError(problem_kind, problem);
 }
 
-Contribution contribution_of(const Snapshot& snapshot) {
+Contribution contribution_of(Snapshot snapshot) {
   try {
     if (snapshot.iteration < 0) {
       fail(ErrorKind::invalid, "{} is not an iteration; the first is 0", snapshot.iteration);
@@ -182,7 +200,7 @@ Contribution contribution_of(const Snapshot& snapshot) {
   }
   Contribution contribution;
   contribution.iteration = snapshot.iteration;
-  contribution.snapshot = snapshot;
+  contribution.snapshot = std::move(snapshot);
   return contribution;
 }
 
@@ -197,7 +215,8 @@ Contribution failed_contribution(int64_t iteration, const Error& error) {
 GroupSaver::GroupSaver(std::shared_ptr<const FileSystem> file_system, std::string run_folder,
                        Group& group, SaveOptions options)
     : file_system_(std::move(file_system)),
-      store_(file_system_, std::move(run_folder)),
+      run_folder_(std::move(run_folder)),
+      store_(file_system_, run_folder_),
       group_(group),
       options_(std::move(options)) {}
 
@@ -217,11 +236,15 @@ std::vector<std::string> GroupSaver::save(const Round& round, const Snapshot& ow
                                           const BorrowedSources* borrowed) {
   SaveOptions options = options_;
   options.engine.borrowed = borrowed;
+  std::vector<std::string> notes;
   if (const auto* format = dynamic_cast<const CommonFilesFormat*>(own.format.get())) {
-    return save_common_files(*file_system_, store_, own, *format, group_, options);
+    notes = save_common_files(*file_system_, store_, own, *format, group_, options);
+  } else {
+    notes = save_own_files(own, dynamic_cast<const OwnFilesFormat&>(*own.format), round.iteration,
+                           options.engine);
   }
-  return save_own_files(own, dynamic_cast<const OwnFilesFormat&>(*own.format), round.iteration,
-                        options.engine);
+  if (leads()) remove_old(file_system_, run_folder_, options_.keep, notes);
+  return notes;
 }
 
 std::vector<std::string> GroupSaver::save_own_files(const Snapshot& own,

@@ -28,7 +28,7 @@ struct Contribution {
 };
 
 /// What a rank brings: its snapshot, or what is wrong with it (checked_bytes, its iteration).
-Contribution contribution_of(const Snapshot& snapshot);
+Contribution contribution_of(Snapshot snapshot);
 /// What a rank brings that had an error before it could take a snapshot.
 Contribution failed_contribution(int64_t iteration, const Error& error);
 
@@ -70,6 +70,7 @@ class GroupSaver {
                      StagedIteration& staged, int64_t iteration);
 
   std::shared_ptr<const FileSystem> file_system_;
+  std::string run_folder_;
   RunStore store_;
   Group& group_;
   SaveOptions options_;

@@ -122,12 +122,13 @@ void load_staged(const Checkpoint& checkpoint, const RunState& state,
   most = std::min(most, std::max(all, kLeastBytes));
   // One buffer gives all threads something to do.
   options.memory_bytes = std::min(options.memory_bytes, std::max(kTileBytes, buffer_bytes / 2));
+  const TensorSet tensors = tensors_of(checkpoint, state);
   StagedPart first(stager, most), second(stager, most);
   std::array<StagedPart*, 2> turns{&first, &second};
   LoadParts parts(regions, most);
   for (std::vector<Region> next = parts.next(); !next.empty(); next = parts.next()) {
     turns[0]->pass_on(std::move(next), [&](const std::vector<Region>& staged) {
-      load(checkpoint, state, staged, options);
+      load(tensors, staged, options);
     });
     std::swap(turns[0], turns[1]);
   }

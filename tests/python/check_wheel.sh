@@ -3,7 +3,7 @@
 # contents and what they need of a machine, auditwheel, abi3audit and twine; and whether they work in fresh
 # environments of every Python that is here (in PATH, or as pyenv has them), without NumPy and with it. With
 # FERRY_TORCH_PYTHON, an interpreter that has PyTorch, also with that.
-# What cannot be had here (PyPI, a Python) is skipped, and said.
+# What cannot be had here (PyPI, a Python) is reported as skipped.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
 wheels=$(realpath "$1")
@@ -144,8 +144,9 @@ done
 if [ -n "${FERRY_TORCH_PYTHON:-}" ]; then
     rm -rf "$work/fresh"
     "$FERRY_TORCH_PYTHON" -m venv "$work/fresh"
-    "$FERRY_TORCH_PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$("$work/fresh/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
-    check "the wheel beside PyTorch" "$work/fresh/bin/pip" -q install --no-index --no-deps --find-links "$wheels" ferry-checkpoint
+    packages='import sysconfig; print(sysconfig.get_path("purelib"))'
+    echo "import site; site.addsitedir('$("$FERRY_TORCH_PYTHON" -c "$packages")')" >"$("$work/fresh/bin/python" -c "$packages")/torch.pth"
+    check "the wheel next to PyTorch" "$work/fresh/bin/pip" -q install --no-index --no-deps --find-links "$wheels" ferry-checkpoint
     check "with PyTorch" works "$work/fresh/bin/python"
     check "with PyTorch" "$work/fresh/bin/python" -c 'import torch, ferry'
     check "with PyTorch" "$work/fresh/bin/python" -c 'import ferry, torch'

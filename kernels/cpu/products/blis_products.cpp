@@ -7,6 +7,8 @@
 #include "kernels/cpu/signals.h"
 #include "kernels/host_products.h"
 
+extern "C" rntm_t ferry_blis_settings();  // cmake/portable/blis_settings.c
+
 namespace ferry::kernels {
 
 bool bf16_instructions_unused() { return __builtin_cpu_supports("avx512bf16"); }
@@ -32,8 +34,7 @@ bool Products::run(const Product& p) {
       for (int64_t i = 0; i < p.n; ++i) sums[i] = p.accumulate ? sums[i] + bias[i] : bias[i];
     }
   }
-  rntm_t how;
-  bli_rntm_init(&how);
+  rntm_t how = ferry_blis_settings();
   bli_rntm_set_num_threads(state_->threads, &how);
   const float one = 1, kept = p.accumulate || p.bias ? 1 : 0;
   const auto matrix = [](const ConstArray& array) {

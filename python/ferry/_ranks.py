@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any, cast
+from typing import Any
 
 from ferry import _ferry
 from ferry.errors import Invalid

@@ -149,6 +149,11 @@ class _Tensors(Mapping[str, Tensor]):
         progress: Progress,
     ) -> dict[str, Any]:
         asked = {name: into[name] for name in (into if names is None else names)}
+        missing = [name for name in asked if self._reader.find(name) is None]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            hint = "give names= to load a part of it"
+            raise NotFound(f"into has {missing[0]}{more}, which is not there; {hint}", None, hint)
         with watched(progress, "loading") as call:
             batch: list[Target] = []
             staged = 0

@@ -5,6 +5,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <tuple>
@@ -105,6 +106,10 @@ class Stream {
   }
 
   ~Stream() {
+    if (is_of_a_fork()) {  // the thread that reads ahead is not here, and cannot be waited for
+      static_cast<void>(stream_.release());
+      return;
+    }
     cancel_ = true;
     const nb::gil_scoped_release release;
     stream_.reset();
@@ -113,6 +118,10 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   nb::tuple next() {
+    if (is_of_a_fork()) {
+      fail(ErrorKind::invalid,
+           "a stream ends in the process that began it; begin one after a fork");
+    }
     std::optional<OwnedTensor> tensor;
     EngineOptions unused;
     run_interruptibly(
@@ -123,6 +132,9 @@ class Stream {
   }
 
  private:
+  bool is_of_a_fork() const noexcept { return ::getpid() != process_; }
+
+  pid_t process_ = ::getpid();
   std::atomic<bool> cancel_ = false;
   std::unique_ptr<TensorStream> stream_;
 };

@@ -121,7 +121,11 @@ def test_a_fork_can_load_and_convert(run: Path, tmp_path: Path) -> None:
         try:
             checkpoint.load()
             ferry.convert(run, tmp_path / "child")
-            status = 0
+            try:
+                next(stream)
+            except ferry.Invalid:
+                del stream  # waits for no thread of the parent's
+                status = 0
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0

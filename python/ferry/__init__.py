@@ -14,6 +14,7 @@ from ferry._ferry import (
     VerifyReport,
     _version,
 )
+from ferry._tensors import Slice
 from ferry.errors import (
     Busy,
     Corrupt,
@@ -35,7 +36,7 @@ from ferry.operations import (
     seal,
     verify,
 )
-from ferry.reading import Checkpoint, Model, Slice, open, safe_open
+from ferry.reading import Checkpoint, Model, open, safe_open
 from ferry.saving import AsyncSaver, SaveReport, SaverStatus, Shard, Ticket, save
 
 __version__: str = _version

@@ -65,8 +65,6 @@ def _meet(distributed: Any, group: Any, timeout: float) -> Any:
 
 def _own_host() -> str:
     """A name or address of this host by which the others of the job reach it."""
-    import socket
-
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     if interface and (address := _address_of_interface(interface)):
         return address

@@ -5,14 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable, NamedTuple, Sequence
 
+from ferry._dtensors import Box, box_of_rank
 from ferry.errors import Invalid, Mismatch, Unsupported
-
-
-class Box(NamedTuple):
-    """Part of a tensor: [offset, offset + size) along each axis, in elements."""
-
-    offset: tuple[int, ...]
-    size: tuple[int, ...]
 
 
 class Target(NamedTuple):
@@ -40,40 +34,13 @@ def target_of(name: str, into: Any) -> Target:
 
 
 def shard_box(name: str, shape: tuple[int, ...], mesh: Any, placements: Sequence[Any]) -> Box:
-    """The part of a DTensor that this rank holds, cut as torch.chunk() cuts.
-
-    Axes of the mesh are applied in order; strided shards (FSDP over tensor parallelism) after the
-    others of their axis, which they cut further.
-    """
-    coordinate = mesh.get_coordinate()
-    if coordinate is None:
+    """The part of a DTensor that this rank holds."""
+    if any(placement.is_partial() for placement in placements):
+        raise Unsupported(f"into[{name!r}] is a DTensor of partial sums, which cannot be loaded")
+    box = box_of_rank(name, mesh, placements, shape)
+    if box is None:
         raise Invalid(f"into[{name!r}]: this rank is not in the mesh of the DTensor")
-    offset, size = [0] * len(shape), list(shape)
-    plain: list[tuple[int, Any]] = []
-    strided: list[tuple[int, Any]] = []
-    for axis, placement in enumerate(placements):
-        if placement.is_partial():
-            raise Unsupported(f"into[{name!r}] is a DTensor of partial sums, which cannot be loaded")
-        if not placement.is_replicate():
-            is_strided = getattr(placement, "split_factor", 1) > 1
-            (strided if is_strided else plain).append((axis, placement))
-    for axis, placement in strided:
-        later = [mesh.size(a) for a, p in plain if a > axis and p.dim == placement.dim]
-        product = 1
-        for each in later:
-            product *= each
-        if product != placement.split_factor or shape[placement.dim] % product:
-            raise Unsupported(
-                f"into[{name!r}]: a DTensor sharded by {placements} in several pieces cannot be "
-                "loaded; load a whole tensor, and distribute it"
-            )
-    for axis, placement in plain + strided:
-        dim = placement.dim
-        chunk = -(-size[dim] // mesh.size(axis))
-        start = min(chunk * coordinate[axis], size[dim])
-        offset[dim] += start
-        size[dim] = min(chunk, size[dim] - start)
-    return Box(tuple(offset), tuple(size))
+    return box
 
 
 def _torch_target(name: str, local: Any, shape: tuple[int, ...], box: Box) -> Target:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from ferry import _ferry, _ranks
 from ferry._ferry import SaverStatus, Ticket
+from ferry._dtensors import Box, box_of_rank
 from ferry.errors import Invalid, Mismatch, Unsupported
 from ferry.operations import Size
 from ferry.progress import Progress, watched
@@ -413,7 +414,7 @@ class _DTensors:
     """Called by the module for each DTensor of a snapshot."""
 
     def __init__(self) -> None:
-        self._boxes: dict[Any, tuple[tuple[int, ...], tuple[int, ...]] | None] = {}
+        self._boxes: dict[Any, Box | None] = {}
 
     def __call__(self, name: str, tensor: Any) -> Shard | None:
         """None: this rank holds nothing of it."""
@@ -422,7 +423,7 @@ class _DTensors:
         if key not in self._boxes:
             if any(placement.is_partial() for placement in placements):
                 raise Invalid(f"tensor {name} is a sum of parts ({placements}); redistribute() it")
-            self._boxes[key] = _box(mesh, placements, tuple(shape))
+            self._boxes[key] = box_of_rank(name, mesh, placements, shape)
         box = self._boxes[key]
         if box is None:
             return None
@@ -436,38 +437,3 @@ class _DTensors:
                 f" holds {tuple(local.shape)}; give a ferry.Shard, which says where that is"
             )
         return Shard(local, shape, offset)
-
-
-def _box(
-    mesh: Any, placements: Sequence[Any], shape: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    coordinate, extents = mesh.get_coordinate(), tuple(mesh.shape)
-    if coordinate is None:
-        return None
-    offset, size = [0] * len(shape), list(shape)
-    for axis in range(len(shape)):
-        for dim in _order(extents, placements, axis, len(shape)):
-            each = -(-size[axis] // extents[dim])  # as torch.chunk
-            begin = min(each * coordinate[dim], size[axis])
-            offset[axis] += begin
-            size[axis] = min(each, size[axis] - begin)
-    return tuple(offset), tuple(size)
-
-
-def _order(
-    mesh: tuple[int, ...], placements: Sequence[Any], axis: int, axes: int
-) -> list[int]:
-    """Dimensions of the mesh that split the axis, in the order in which they do: from the first to
-    the last, but for those of FSDP (_StridedShard), which split what others after them have split
-    into `split_factor` parts."""
-    order: list[int] = []
-    for dim in reversed(range(len(mesh))):
-        placement = placements[dim]
-        if placement.is_replicate() or placement.dim % axes != axis:
-            continue
-        before, parts = 0, 1
-        while parts < getattr(placement, "split_factor", 1) and before < len(order):
-            parts *= mesh[order[before]]
-            before += 1
-        order.insert(before, dim)
-    return order

@@ -81,10 +81,7 @@ class Mesh:
     """As torch's DeviceMesh, of any rank."""
 
     def __init__(self, shape: tuple[int, ...], coordinate: tuple[int, ...] | None) -> None:
-        self._shape, self._coordinate = shape, coordinate
-
-    def size(self, axis: int) -> int:
-        return self._shape[axis]
+        self.shape, self._coordinate = shape, coordinate
 
     def get_coordinate(self) -> Any:
         return None if self._coordinate is None else list(self._coordinate)

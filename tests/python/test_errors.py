@@ -77,3 +77,11 @@ def test_names_that_are_not_utf8_keep_their_bytes(tmp_path: Path) -> None:
     with pytest.raises(ferry.NotFound) as raised:
         ferry.verify(missing)
     assert raised.value.path == str(missing)
+
+
+def test_messages_of_streams_name_their_keywords(fixtures: Path) -> None:
+    with ferry.open(fixtures / "megatron/llama_tp2dp2_dpr") as run:
+        with pytest.raises(ferry.Invalid, match="rank=3 is none of world=2"):
+            run.stream(rank=3, world=2)
+        with pytest.raises(ferry.Exhausted, match="memory=1024"):
+            run.stream(memory="1KiB")

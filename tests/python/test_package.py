@@ -78,12 +78,17 @@ def test_types(checker: list[str], what: str, tmp_path: Path) -> None:
         checked = Path(shutil.copy(HERE / "typed_script.py", tmp_path))
     else:
         checked = Path(shutil.copytree(package, tmp_path / "ferry", ignore=shutil.ignore_patterns("*.so")))
+    environment = dict(os.environ)
+    if what == "package":
+        environment["MYPYPATH"] = str(tmp_path)
+    elif package.parent.name != "site-packages":  # where mypy looks by itself
+        environment["MYPYPATH"] = str(package.parent)
     result = subprocess.run(
         [sys.executable, "-m", *checker, str(checked)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(package.parent if what == "script" else tmp_path)},
+        env=environment,
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

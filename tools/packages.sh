@@ -27,8 +27,8 @@ install_missing() {
 
 # find_python VERSION...: the first of these that is here, with the headers that a module needs
 find_python() {
-    for wanted in "$@"; do
-        for python in "$(command -v "python$wanted")" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$wanted".*/bin/python; do
+    for release in "$@"; do
+        for python in "$(command -v "python$release")" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$release".*/bin/python; do
             if [ -x "$python" ] && "$python" -c 'import os, sys, sysconfig, venv
 sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null; then
                 echo "$python"

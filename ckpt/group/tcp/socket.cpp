@@ -43,7 +43,10 @@ struct Addresses {
   explicit Addresses(const std::string& host, int port) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
-    error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first);
+    // A container without /etc/hosts cannot resolve this name, which always means this host
+    // (RFC 6761, section 6.3); no name at all gives its loopback addresses.
+    const char* const name = host == "localhost" ? nullptr : host.c_str();
+    error = ::getaddrinfo(name, std::to_string(port).c_str(), &hints, &first);
   }
   ~Addresses() {
     if (first != nullptr) ::freeaddrinfo(first);

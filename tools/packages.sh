@@ -1,7 +1,7 @@
 # Sourced by demo.sh and test.sh: what a bare Debian 12, Debian 13 or Ubuntu 24.04 lacks, by apt.
 # install_missing PACKAGE... installs those that are not there, as root or through sudo.
 build_packages="cmake g++ ninja-build pkg-config libfmt-dev nlohmann-json3-dev libzstd-dev libxxhash-dev libisal-dev nettle-dev libyaml-dev liblzma-dev libcli11-dev libdnnl-dev libpcre2-dev libutf8proc-dev"
-test_packages="libgtest-dev libgmock-dev"
+test_packages="libgtest-dev libgmock-dev xz-utils zstd"
 # What is linked into programs that run anywhere (cmake/portable.cmake).
 portable_packages="libblis-openmp-dev nasm make"
 # What launches are tested under (tests/launch).

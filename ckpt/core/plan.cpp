@@ -99,6 +99,29 @@ void check_scales(const Plan& plan, const Entry& target, const Recipe& recipe) {
   }
 }
 
+void check_addends(const Plan& plan, const Entry& target, const Recipe& recipe) {
+  for (size_t i = 0; i < recipe.addends.size(); ++i) {
+    const Addend& each = recipe.addends[i];
+    const bool is_of_one_input =
+        each.input < recipe.inputs.size() &&
+        std::none_of(recipe.addends.begin(),
+                     recipe.addends.begin() + static_cast<std::ptrdiff_t>(i),
+                     [&](const Addend& other) { return other.input == each.input; });
+    if (!is_of_one_input) {
+      fail(ErrorKind::internal, "tensor {}: an addend of no input, or a second one", target.name);
+    }
+    const Entry& input = plan.source->entries.at(recipe.inputs[each.input]);
+    const bool is_plain = recipe.half == FloatHalf::whole && !recipe.quantise &&
+                          recipe.scales_of(each.input) == nullptr && !input.remainders;
+    if (!is_plain || !is_floating_point(input.dtype) || !is_floating_point(target.dtype)) {
+      fail(ErrorKind::unsupported,
+           "tensor {}: {} would be added to the elements of {}, which are no plain floating-point "
+           "numbers",
+           target.name, each.value, input.name);
+    }
+  }
+}
+
 void check_dtypes(const Plan& plan, const Entry& source, const Entry& target, FloatHalf half) {
   bool fits = can_convert(source.dtype, target.dtype);
   if (half != FloatHalf::whole) {
@@ -130,6 +153,7 @@ void check_recipe(const Plan& plan, size_t position) {
   const size_t rank = target.shape.size();
   if (recipe.is_scales) return;  // of check_quantised
   check_scales(plan, target, recipe);
+  check_addends(plan, target, recipe);
   int64_t written = 0;
   for (const Move& move : recipe.moves) {
     if (move.input >= recipe.inputs.size() ||

@@ -140,6 +140,13 @@ const BlockScales* Recipe::scales_of(uint32_t input) const noexcept {
   return nullptr;
 }
 
+double Recipe::added_to(uint32_t input) const noexcept {
+  for (const Addend& each : addends) {
+    if (each.input == input) return each.value;
+  }
+  return 0;
+}
+
 Move copy_all(const Dims& shape) { return copy_box(Box::whole(shape), Dims(shape.size(), 0)); }
 
 Move copy_box(const Box& in_box, const Dims& out_offset) {

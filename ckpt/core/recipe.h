@@ -52,6 +52,13 @@ struct Quantise {
   DType values = DType::f32;  // what the elements are rounded to first: bf16, fp16 or fp32
 };
 
+/// A number that is added to all elements of an input, in double precision, before they are rounded
+/// to the output's dtype: norms that one side stores less 1.
+struct Addend {
+  uint32_t input = 0;  // index into the recipe's inputs
+  double value = 0;
+};
+
 /// Values are converted between dtypes element by element, as convert() (ckpt/base/cast.h) does.
 struct Recipe {
   std::vector<uint32_t> inputs;  // positions in the source catalog's entries
@@ -60,9 +67,11 @@ struct Recipe {
   std::vector<BlockScales> scales = {};  // at most one an input
   FloatHalf half = FloatHalf::whole;     // of every input; zeros have zeros for halves
   std::optional<Quantise> quantise = {};
-  bool is_scales = false;  // another entry's recipe writes this one
+  bool is_scales = false;            // another entry's recipe writes this one
+  std::vector<Addend> addends = {};  // at most one an input
 
   const BlockScales* scales_of(uint32_t input) const noexcept;  // null: the input is not quantised
+  double added_to(uint32_t input) const noexcept;               // 0: nothing is
 };
 
 /// The identity: all of a tensor.

@@ -80,10 +80,11 @@ Move through(const Move& move, const BoxMove& filled) {
 
 void check_moves_only(const Recipe& recipe) {
   if (recipe.scales.empty() && recipe.half == FloatHalf::whole && !recipe.quantise &&
-      !recipe.is_scales) {
+      !recipe.is_scales && recipe.addends.empty()) {
     return;
   }
-  fail(ErrorKind::unsupported, "quantised tensors that are made of others are not made further");
+  fail(ErrorKind::unsupported,
+       "tensors that are made of others by more than moves are not made further");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "ckpt/engine/elements/strided_copy.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "ckpt/base/cast.h"
@@ -145,6 +146,38 @@ void strided_copy(const std::byte* in, DType in_dtype, std::byte* out, DType out
     Copier(in_dtype, out_dtype, std::move(loops)).copy(in, out);
   } else {
     fill_zeros(out, size_bytes(out_dtype), loops, 0);
+  }
+}
+
+namespace {
+
+void add_row(const std::byte* in, DType in_dtype, double addend, std::byte* out, DType out_dtype,
+             const StridedLoop& loop) {
+  std::array<double, 256> values;
+  auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+  constexpr auto kMost = static_cast<int64_t>(values.size());
+  for (int64_t first = 0; first < loop.count; first += kMost) {
+    const int64_t count = std::min(kMost, loop.count - first);
+    convert(in + first * loop.in_stride, loop.in_stride, in_dtype, bytes, sizeof(double),
+            DType::f64, count);
+    for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] += addend;
+    convert(bytes, sizeof(double), DType::f64, out + first * loop.out_stride, loop.out_stride,
+            out_dtype, count);
+  }
+}
+
+}  // namespace
+
+void strided_add(const std::byte* in, DType in_dtype, double addend, std::byte* out,
+                 DType out_dtype, const std::vector<StridedLoop>& loops) {
+  if (loops.size() <= 1) {
+    const StridedLoop one{1, 0, 0};
+    return add_row(in, in_dtype, addend, out, out_dtype, loops.empty() ? one : loops.front());
+  }
+  const std::vector<StridedLoop> inner(loops.begin() + 1, loops.end());
+  for (int64_t i = 0; i < loops.front().count; ++i) {
+    strided_add(in + i * loops.front().in_stride, in_dtype, addend,
+                out + i * loops.front().out_stride, out_dtype, inner);
   }
 }
 

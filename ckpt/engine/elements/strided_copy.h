@@ -20,6 +20,10 @@ struct StridedLoop {
 void strided_copy(const std::byte* in, DType in_dtype, std::byte* out, DType out_dtype,
                   std::vector<StridedLoop> loops);
 
+/// The same with `addend` added to every element, in double precision. Floating-point dtypes.
+void strided_add(const std::byte* in, DType in_dtype, double addend, std::byte* out,
+                 DType out_dtype, const std::vector<StridedLoop>& loops);
+
 // Changes signs of elements in memory.
 
 /// Flips the parts that `flips` names of every element that the loops reach by their target

@@ -88,6 +88,8 @@ void move_elements(const Transfer& transfer, const std::byte* in,
     move_halves(transfer, in, out, loops);
   } else if (transfer.scale) {
     dequantise(in, transfer.in_dtype, *transfer.scale, out, transfer.out_dtype, loops);
+  } else if (transfer.addend != 0) {
+    strided_add(in, transfer.in_dtype, transfer.addend, out, transfer.out_dtype, loops);
   } else {
     strided_copy(in, transfer.in_dtype, out, transfer.out_dtype, loops);
   }

@@ -85,7 +85,10 @@ int64_t Transfer::elements() const {
 }
 
 uint64_t Transfer::run_bytes() const {
-  if (in_file == kZeros || in_dtype != out_dtype || scale || math.any() || remainders) return 0;
+  if (in_file == kZeros || in_dtype != out_dtype || scale || addend != 0 || math.any() ||
+      remainders) {
+    return 0;
+  }
   if (half != FloatHalf::whole) return 0;
   const int64_t bytes = size_bytes(in_dtype);
   if (loops.empty()) return static_cast<uint64_t>(bytes);
@@ -304,6 +307,11 @@ void PlanCompiler::State::add_move(const Recipe& recipe, const Move& move, const
       Transfer transfer = transfer_of(part, *in.piece, out.piece);
       set_source(in, transfer);
       transfer.scale = scale;
+      transfer.addend = recipe.added_to(move.input);
+      if (transfer.addend != 0 && transfer.math.any()) {
+        fail(ErrorKind::unsupported, "tensor {}: numbers are not added to a negated view",
+             in.entry->name);
+      }
       if (!whole && transfer.in_dtype != out.dtype) transfer.half = recipe.half;
       if (in.entry->remainders) transfer.tensor = &in.entry->name;
       add(std::move(transfer), out, transfers);

@@ -29,6 +29,7 @@ struct Transfer {
       loops;  // over elements, outermost first by out_stride, merged as far as they go
   const Extent* zstd = nullptr;  // the compressed extent that in_offset counts in, if any
   std::optional<float> scale;  // of a quantised block: its elements stand for themselves times this
+  double addend = 0;           // added to the elements
   MathBits math;               // of a view: what is to be done to its elements
   FloatHalf half = FloatHalf::whole;  // taken of the elements
   /// Remainders that are added to the bits of the elements once those are in place: from elsewhere,

@@ -83,6 +83,10 @@ void append_rows(const RecipeCutter& cutter, const Shard& shard, size_t leading,
     scales.input += first;
     whole.scales.push_back(std::move(scales));
   }
+  for (Addend& addend : part.addends) {
+    addend.input += first;
+    whole.addends.push_back(addend);
+  }
 }
 
 class Unstacker {

@@ -55,7 +55,7 @@ json config_json(const Family& family, const Architecture& a, DType dtype,
                  {"pad_token_id", id_or_null(tokens.pad)}};
   config.update(members_json(family, a));
   const bool expects_mtp = std::ranges::count(family.expected_mtp_layers, a.layers) > 0;
-  if (a.mtp_layers > 0 && !expects_mtp) {
+  if (a.mtp_layers > 0 && !expects_mtp && family.mtp_prefix.empty()) {
     warnings.push_back(fmt::format(
         "transformers looks for prediction layers at layer {} only: it will call those of this "
         "model, from layer {} on, unexpected and ignore them",

@@ -6,6 +6,7 @@ namespace {
 using A = Architecture;
 constexpr ArgumentOf kAll = ArgumentOf::all;
 constexpr ArgumentOf kLatent = ArgumentOf::latent;
+constexpr ArgumentOf kLinear = ArgumentOf::linear;
 constexpr ArgumentOf kExperts = ArgumentOf::experts;
 constexpr ArgumentForm kPlainForm = ArgumentForm::plain;
 constexpr ArgumentForm kOrNone = ArgumentForm::none_at_zero;
@@ -33,6 +34,16 @@ constexpr Argument kPlain[] = {
     {"qk_head_dim", &A::qk_nope_dim, kLatent, kPlainForm, "--qk-head-dim"},
     {"qk_pos_emb_head_dim", &A::qk_rope_dim, kLatent, kPlainForm, "--qk-pos-emb-head-dim"},
     {"v_head_dim", &A::v_dim, kLatent, kPlainForm, "--v-head-dim"},
+    {"linear_num_key_heads", &A::linear_key_heads, kLinear, kPlainForm, "--linear-num-key-heads"},
+    {"linear_num_value_heads", &A::linear_value_heads, kLinear, kPlainForm,
+     "--linear-num-value-heads"},
+    {"linear_key_head_dim", &A::linear_key_dim, kLinear, kPlainForm, "--linear-key-head-dim"},
+    {"linear_value_head_dim", &A::linear_value_dim, kLinear, kPlainForm, "--linear-value-head-dim"},
+    {"linear_conv_kernel_dim", &A::linear_conv, kLinear, kPlainForm, "--linear-conv-kernel-dim"},
+    {"attention_output_gate", &A::output_gate, kAll, kPlainForm, "--attention-output-gate"},
+    {"apply_layernorm_1p", &A::zero_centered_norms},
+    {"layernorm_zero_centered_gamma", &A::zero_centered_norms, kAll, kPlainForm,
+     "--apply-layernorm-1p"},
     {"num_moe_experts", &A::experts, kAll, kOrNone},
     {"num_experts", &A::experts, kAll, kOrNone},
     {"moe_router_topk", &A::experts_per_token, kExperts},
@@ -77,7 +88,17 @@ std::span<const Word<Positions>> position_words() { return kPositions; }
 std::span<const Word<RouterScore>> score_words() { return kScores; }
 
 bool has_argument(ArgumentOf of, const Architecture& a) {
-  return of == ArgumentOf::all || (of == ArgumentOf::latent ? a.mla : a.experts > 0);
+  switch (of) {
+    case ArgumentOf::all:
+      return true;
+    case ArgumentOf::latent:
+      return a.mla;
+    case ArgumentOf::linear:
+      return a.any_linear();
+    case ArgumentOf::experts:
+      break;
+  }
+  return a.experts > 0;
 }
 
 }  // namespace ferry

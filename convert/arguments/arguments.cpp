@@ -39,6 +39,7 @@ class Reader {
     for (const Argument& argument : plain_arguments()) read(argument);
     read_attention();
     read_positions();
+    read_linear_attention();
     read_window();
     read_mlp();
     read_alternation();
@@ -94,6 +95,34 @@ class Reader {
     if (a_.head_dim == 0 && a_.heads > 0) a_.head_dim = a_.hidden / a_.heads;
     const auto norm = get("normalization").string().value_or("");
     a_.norm = args_.has("normalization") ? value_of(norm_words(), norm, Norm::rms) : Norm::layer;
+  }
+
+  // A whole number n makes every n-th layer one of usual attention, a list those whose entry is 0.
+  void read_linear_attention() {
+    const Value freq = get("linear_attention_freq");
+    const auto variant = get("experimental_attention_variant").string();
+    if (!variant) {
+      if (!freq.is_none()) {
+        problem("linear_attention_freq is set without experimental_attention_variant");
+      }
+      return;
+    }
+    if (*variant != "gated_delta_net") {
+      return problem(
+          "experimental_attention_variant is {}, which no Hugging Face family can express",
+          *variant);
+    }
+    const bool is_list = freq.kind() == ValueKind::list;
+    const int64_t every = std::max<int64_t>(1, freq.integer().value_or(1));
+    for (int64_t layer = 0; layer < std::clamp<int64_t>(a_.layers, 0, kMaxLayers); ++layer) {
+      const auto at = static_cast<size_t>(layer);
+      a_.linear_layers.push_back(is_list ? at < freq.size() && freq[at].integer().value_or(0) != 0
+                                         : (layer + 1) % every != 0);
+    }
+    if (is_list && static_cast<int64_t>(freq.size()) != a_.layers) {
+      problem("linear_attention_freq has {} entries for {} layers", freq.size(), a_.layers);
+    }
+    if (freq.is_none()) problem("{} is set without linear_attention_freq", *variant);
   }
 
   void read_positions() {
@@ -290,16 +319,14 @@ void Reader::check_expressible() {
         "converts as if they changed nothing in the model: {}; compare logits if one may",
         unknown);
   }
-  check_flags({"apply_residual_connection_post_layernorm", "layernorm_zero_centered_gamma",
-               "apply_layernorm_1p", "attention_output_gate", "qk_l2_norm", "is_hybrid_model",
+  check_flags({"apply_residual_connection_post_layernorm", "qk_l2_norm", "is_hybrid_model",
                "enable_mhc_connections", "moe_apply_probs_on_input", "post_layer_norm",
                "retro_add_retriever", "use_mup"},
               false);
   check_flags({"attn_layernorm", "mlp_layernorm", "final_layernorm"}, true);
-  check_unset({"linear_attention_freq", "experimental_attention_variant", "hybrid_layer_pattern",
-               "hybrid_override_pattern", "moe_latent_size", "activation_func_clamp_value",
-               "softmax_scale", "mrope_section", "heterogeneous_layers_config_path",
-               "heterogeneous_layers_config_encoded_json"});
+  check_unset({"hybrid_layer_pattern", "hybrid_override_pattern", "moe_latent_size",
+               "activation_func_clamp_value", "softmax_scale", "mrope_section",
+               "heterogeneous_layers_config_path", "heterogeneous_layers_config_encoded_json"});
   check_number("glu_linear_offset", 0);
   check_number("input_embeddings_multiplier", 1);
   if (!a_.mla) check_flags({"rotary_interleaved"}, false);

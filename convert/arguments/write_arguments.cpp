@@ -24,6 +24,7 @@ class Writer {
       if (has_argument(argument.of, a_)) write(argument);
     }
     write_attention();
+    write_linear_attention();
     write_positions();
     write_window();
     write_activation();
@@ -83,8 +84,15 @@ class Writer {
     put("group_query_attention", grouped);
     put("num_query_groups", grouped ? draft_.integer(a_.groups) : draft_.none());
     put("normalization", word_of(norm_words(), a_.norm));
-    put("apply_layernorm_1p", false);
     put("apply_query_key_layer_scaling", false);
+  }
+
+  void write_linear_attention() {
+    if (!a_.any_linear()) return;
+    put("experimental_attention_variant", "gated_delta_net");
+    put("linear_attention_freq", a_.linear_layers);
+    say("--experimental-attention-variant gated_delta_net");
+    say("--linear-attention-freq [{:d}]", fmt::join(a_.linear_layers, ","));
   }
 
   void write_positions() {

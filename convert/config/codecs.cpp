@@ -22,11 +22,20 @@ ConfigNumber size_number(std::string_view key, int64_t A::*member) {
     int64_t least, most;
   };
   constexpr Range kRanges[] = {
-      {&A::layers, 1, kMaxLayers},        {&A::mtp_layers, 0, kMaxLayers},
-      {&A::heads, 1, kMaxHeads},          {&A::groups, 1, kMaxHeads},
-      {&A::head_dim, 1, kMaxHeads},       {&A::experts, 0, kMaxExperts},
-      {&A::expert_ffn, 0, kMaxModelSize}, {&A::experts_per_token, 0, kMaxExperts},
+      {&A::layers, 1, kMaxLayers},
+      {&A::mtp_layers, 0, kMaxLayers},
+      {&A::heads, 1, kMaxHeads},
+      {&A::groups, 1, kMaxHeads},
+      {&A::head_dim, 1, kMaxHeads},
+      {&A::experts, 0, kMaxExperts},
+      {&A::expert_ffn, 0, kMaxModelSize},
+      {&A::experts_per_token, 0, kMaxExperts},
       {&A::shared_ffn, 0, kMaxModelSize},
+      {&A::linear_key_heads, 1, kMaxHeads},
+      {&A::linear_value_heads, 1, kMaxHeads},
+      {&A::linear_key_dim, 1, kMaxHeads},
+      {&A::linear_value_dim, 1, kMaxHeads},
+      {&A::linear_conv, 1, kMaxHeads},
   };
   const auto* found = std::ranges::find(kRanges, member, &Range::member);
   if (found == std::end(kRanges)) return {.key = std::string(key), .least = 1};
@@ -167,6 +176,37 @@ ConfigRow no_rope_layers() {
                 config.erase(interval);
               },
           .write = [=](const A& a, json& config) { config[list] = rotated(a); }};
+}
+
+ConfigRow linear_layers() {
+  const std::string list = "layer_types", interval = "full_attention_interval";
+  return {.keys = {list, interval},
+          .nullable = {list},
+          .numbers = {{.key = interval, .least = 1}},
+          .read =
+              [=](json& config, A& a) {
+                const json layers = config.value(list, json());
+                const bool is_listed = is_of_layers(layers, a);
+                const int64_t every = std::max<int64_t>(1, integer_of(config, interval.c_str(), 4));
+                a.linear_layers = or_none(layer_values(a, [&](int64_t layer) {
+                  return is_listed ? layers[static_cast<size_t>(layer)] == "linear_attention"
+                                   : (layer + 1) % every != 0;
+                }));
+                if (layers.is_null()) config[list] = attention_types(a);
+                config.erase(interval);
+              },
+          .write = [=](const A& a, json& config) { config[list] = attention_types(a); },
+          .unsupported =
+              [](const A& a, std::string_view family, std::vector<std::string>& reasons) {
+                if (!a.any_linear() || a.linear_key_heads < 1 ||
+                    a.linear_value_heads % a.linear_key_heads == 0) {
+                  return;
+                }
+                reasons.push_back(fmt::format(
+                    "{} value heads of linear attention do not divide into {} key heads, as {} "
+                    "demands",
+                    a.linear_value_heads, a.linear_key_heads, family));
+              }};
 }
 
 ConfigRow unusual_head_dim() {

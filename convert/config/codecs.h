@@ -54,6 +54,10 @@ ConfigRow partial_rotary();
 /// every no_rope_layer_interval-th has none.
 ConfigRow no_rope_layers();
 
+/// layer_types: which layers have linear attention; where it is missing, all but every
+/// full_attention_interval-th.
+ConfigRow linear_layers();
+
 /// head_dim, written only where it is not hidden / heads; read as that where it is missing.
 ConfigRow unusual_head_dim();
 
@@ -93,6 +97,9 @@ ConfigRow renormalises_chosen(std::string_view key);
 ConfigRow router_bias();
 /// The number of MTP layers, which transformers keeps when it leaves their tensors out.
 ConfigRow mtp_layers(std::string_view key);
+
+/// The same of a class whose tensors have room for one MTP layer. Empty: config.json does not say.
+ConfigRow one_mtp_layer(std::string_view key = {});
 
 /// hidden_size must be a multiple of the number of heads, whatever head_dim is.
 ConfigRow even_heads();

@@ -79,6 +79,7 @@ std::string scaling_text(const A& a) {
 bool is_rotary(const A& a) { return a.position_kind == Positions::rope; }
 bool is_latent(const A& a) { return a.mla; }
 bool is_plain(const A& a) { return !a.mla; }
+bool has_linear(const A& a) { return a.any_linear(); }
 bool has_experts(const A& a) { return a.experts > 0; }
 bool scores_by_softmax(const A& a) {
   return a.experts > 0 && a.router_score == RouterScore::softmax;
@@ -129,6 +130,16 @@ constexpr Feature kFeatures[] = {
     {"biases in all linear layers (add_bias_linear)",
      [](const A& a) { return flag_text(a.linear_bias); }},
     {"query/key norms (qk_layernorm)", [](const A& a) { return flag_text(a.qk_norm); }},
+    {"a gate on the attention's output (attention_output_gate)",
+     [](const A& a) { return flag_text(a.output_gate); }},
+    {"layers with linear attention (linear_attention_freq)",
+     [](const A& a) { return layers_text(a, [&](int64_t layer) { return a.is_linear(layer); }); }},
+    {"linear attention by sizes",
+     [](const A& a) {
+       return fmt::format("{}, {}, {}, {}, {}", a.linear_key_heads, a.linear_value_heads,
+                          a.linear_key_dim, a.linear_value_dim, a.linear_conv);
+     },
+     has_linear},
     {"windowed attention (window_size)", [](const A& a) { return size_text(a.window); }},
     {"layers with windowed attention (window_attn_skip_freq)",
      [](const A& a) { return layers_text(a, [&](int64_t layer) { return a.has_window(layer); }); },
@@ -175,12 +186,17 @@ constexpr Feature kFeatures[] = {
 // model computes and families have no row that refuses it, and name it here.
 [[maybe_unused]] void name_every_member(const A& a) {
   [[maybe_unused]] const auto& [layers, hidden, positions, padded_vocab, vocab, tied, norm,
-                                norm_eps, linear_bias, init_std, hidden_dropout, mtp_layers,
-                                numbers_layers] = static_cast<const ModelSizes&>(a);
-  [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, attention_dropout,
-                                window, windowed_layers] = static_cast<const AttentionSizes&>(a);
+                                norm_eps, zero_centered_norms, linear_bias, init_std,
+                                hidden_dropout, mtp_layers, numbers_layers] =
+      static_cast<const ModelSizes&>(a);
+  [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, output_gate,
+                                attention_dropout, window, windowed_layers] =
+      static_cast<const AttentionSizes&>(a);
   [[maybe_unused]] const auto& [mla, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim] =
       static_cast<const LatentAttentionSizes&>(a);
+  [[maybe_unused]] const auto& [linear_layers, linear_key_heads, linear_value_heads, linear_key_dim,
+                                linear_value_dim, linear_conv] =
+      static_cast<const LinearAttentionSizes&>(a);
   [[maybe_unused]] const auto& [position_kind, rotary_fraction, unrotated_layers, rope_theta,
                                 rope_scaling, rope_factor, rope_low_freq_factor,
                                 rope_high_freq_factor, rope_original_positions, rope_beta_fast,

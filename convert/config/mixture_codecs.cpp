@@ -252,6 +252,18 @@ ConfigRow router_bias() {
       .take_from_tensors = [](const A& model, A& read) { read.expert_bias = model.expert_bias; }};
 }
 
+ConfigRow one_mtp_layer(std::string_view key) {
+  ConfigRow row;
+  if (!key.empty()) row = or_null(plain(key, &A::mtp_layers));
+  row.read_tensors = [](const HasParameter& has, A& a) {
+    a.mtp_layers = has("mtp.layers.{mtp}.eh_proj.weight", a.layers) ? 1 : 0;
+  };
+  row.take_from_tensors = [](const A& model, A& read) {
+    read.mtp_layers = std::min<int64_t>(model.mtp_layers, 1);
+  };
+  return row;
+}
+
 ConfigRow mtp_layers(std::string_view key) {
   ConfigRow row = or_null(plain(key, &A::mtp_layers));
   row.read_tensors = [](const HasParameter& has, A& a) {

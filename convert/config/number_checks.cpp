@@ -95,6 +95,10 @@ std::vector<std::string> missing_sizes(const Family& family, const Architecture&
   if (a.mla) {
     needed.insert(needed.end(), {&A::kv_lora_rank, &A::qk_nope_dim, &A::qk_rope_dim, &A::v_dim});
   }
+  if (a.any_linear()) {
+    needed.insert(needed.end(), {&A::linear_key_heads, &A::linear_value_heads, &A::linear_key_dim,
+                                 &A::linear_value_dim, &A::linear_conv});
+  }
   const bool all_dense = integer_of(config, "first_k_dense_replace", 0) >= a.layers;
   if (!all_dense) needed.push_back(&A::experts);
   if (a.experts > 0) {

@@ -83,6 +83,8 @@ class Tensors {
       dtype = DType::f32;
     } else if (dtype_ && is_floating_point(stored)) {
       dtype = *dtype_;
+    } else if (link.addend != 0) {
+      dtype = DType::f32;  // 16 bits that hold a number near 0 do not hold it plus 1
     }
     if (!can_convert(stored, dtype)) {
       fail(ErrorKind::unsupported, "tensor {}: {} cannot be written as {}", name,
@@ -105,6 +107,9 @@ class Tensors {
         for (Move& piece : from_entries(move, located, 0)) {
           tensor.recipe.moves.push_back(std::move(piece));
         }
+      }
+      for (uint32_t input = 0; link.addend != 0 && input < tensor.recipe.inputs.size(); ++input) {
+        tensor.recipe.addends.push_back({input, link.addend});
       }
       result_.tensors.push_back(std::move(tensor));
     }

@@ -20,6 +20,9 @@ Family qwen2_family();
 Family qwen2_moe_family();
 Family qwen3_family();
 Family qwen3_moe_family();
+Family qwen3_next_family();
+Family qwen3_5_family();
+Family qwen3_5_moe_family();
 Family seed_oss_family();
 Family smollm3_family();
 

@@ -4,22 +4,6 @@
 #include "convert/families/shared.h"
 
 namespace ferry {
-namespace {
-
-std::vector<Rule> shared_expert() {
-  return {
-      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc1.weight",
-       {"model.layers.{layer}.mlp.shared_expert.gate_proj.weight",
-        "model.layers.{layer}.mlp.shared_expert.up_proj.weight"},
-       Transform::gate_up},
-      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
-       {"model.layers.{layer}.mlp.shared_expert.down_proj.weight"}},
-      {"decoder.layers.{layer}.mlp.shared_experts.gate_weight",
-       {"model.layers.{layer}.mlp.shared_expert_gate.weight"}},
-  };
-}
-
-}  // namespace
 
 Family qwen2_moe_family() {
   using A = Architecture;
@@ -27,7 +11,7 @@ Family qwen2_moe_family() {
       .name = "qwen2_moe",
       .class_name = "Qwen2MoeForCausalLM",
       .rules = shared::join({shared::embedding(), shared::attention(), shared::dense_mlp(),
-                             shared::experts(), shared_expert(), shared::head()}),
+                             shared::experts(), shared::gated_shared_expert(), shared::head()}),
       .config = shared::join(
           {shared::llama_config(),
            {codec::implied(&A::qkv_bias, true), codec::constant("qkv_bias", true),

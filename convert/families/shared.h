@@ -14,11 +14,12 @@ namespace ferry::shared {
 
 std::vector<Rule> embedding();
 std::vector<Rule> attention();  // self_attn.{q,k,v,o}_proj, norms and biases where there are any
-std::vector<Rule> latent_attention();  // DeepSeek's
-std::vector<Rule> dense_mlp();         // of dense layers: mlp.{gate,up,down}_proj
-std::vector<Rule> experts();           // of MoE layers: norm, mlp.gate, mlp.experts.{expert}.*
-std::vector<Rule> shared_experts();    // DeepSeek's: mlp.shared_experts.*
-std::vector<Rule> head();              // final norm and output layer
+std::vector<Rule> latent_attention();     // DeepSeek's
+std::vector<Rule> dense_mlp();            // of dense layers: mlp.{gate,up,down}_proj
+std::vector<Rule> experts();              // of MoE layers: norm, mlp.gate, mlp.experts.{expert}.*
+std::vector<Rule> shared_experts();       // DeepSeek's: mlp.shared_experts.*
+std::vector<Rule> gated_shared_expert();  // Qwen's: mlp.shared_expert.*, mlp.shared_expert_gate
+std::vector<Rule> head();                 // final norm and output layer
 
 /// DeepSeek's, also of GLM: hub names of the router's bias and of MTP layers, which repeat the
 /// embedding and the output layer.

@@ -39,7 +39,8 @@ std::vector<Rule> attention() {
   };
 }
 
-// The norms' epsilon inside the compression is fixed in transformers (warn_of_latent_norms() says so).
+// The norms' epsilon inside the compression is fixed in transformers (warn_of_latent_norms() says
+// so).
 std::vector<Rule> latent_attention() {
   return {
       {"decoder.layers.{layer}.input_layernorm.weight",
@@ -101,6 +102,19 @@ std::vector<Rule> shared_experts() {
        Transform::gate_up},
       {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
        {"model.layers.{layer}.mlp.shared_experts.down_proj.weight"}},
+  };
+}
+
+std::vector<Rule> gated_shared_expert() {
+  return {
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc1.weight",
+       {"model.layers.{layer}.mlp.shared_expert.gate_proj.weight",
+        "model.layers.{layer}.mlp.shared_expert.up_proj.weight"},
+       Transform::gate_up},
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
+       {"model.layers.{layer}.mlp.shared_expert.down_proj.weight"}},
+      {"decoder.layers.{layer}.mlp.shared_experts.gate_weight",
+       {"model.layers.{layer}.mlp.shared_expert_gate.weight"}},
   };
 }
 

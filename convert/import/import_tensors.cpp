@@ -28,7 +28,12 @@ class Importer {
  public:
   Importer(const Catalog& catalog, HuggingFaceTensors& model, const Family& family,
            const Architecture& architecture, const ImportTensorOptions& options)
-      : catalog_(catalog), model_(model), family_(family), a_(architecture), options_(options) {}
+      : catalog_(catalog),
+        model_(model),
+        family_(family),
+        a_(architecture),
+        options_(options),
+        usual_dtype_(dtype_of_most(catalog)) {}
 
   ImportedTensors run(const std::string& path) {
     for (const Link& link : expand(family_, a_)) {
@@ -111,26 +116,50 @@ class Importer {
 
   void add(const Link& link) {
     const std::vector<Part> parts = parts_of(link, a_);
-    const StackPlace place = stack_place(link.megatron, a_);
     StateTensor* tensor = nullptr;
     for (size_t i = 0; i < parts.size(); ++i) {
       const bool one_element = link.rule->transform == Transform::single;
       const auto found = locate(link.hugging_face[i], parts[i].shape, one_element);
       if (!found) continue;
-      if (tensor == nullptr) tensor = &tensor_of(link, place, found->dtype);
-      check_dtype(*tensor, dtype_of(link, *found), link.hugging_face[i]);
-      const uint32_t input = add_input(tensor->recipe, *found);
       if (parts.size() == 1) sources_.emplace(link.megatron, found->entry);
-      for (const Move& move : parts[i].moves) {
-        Move back = move.inverse();
-        back.input = input;
-        if (one_element) back.in_origin = Dims(found->shape.size(), 0);
-        tensor->recipe.moves.push_back(into(from_entry(std::move(back), *found), place));
+      for (const Piece& piece : pieces_of(link)) {
+        tensor = &tensor_of(link, piece, found->dtype);
+        check_dtype(*tensor, dtype_of(link, *found), link.hugging_face[i]);
+        std::optional<uint32_t> input;
+        for (const Move& move : parts[i].moves) {
+          for (Move& back : clip_output(move.inverse(), piece.box)) {
+            if (!input) input = add_input(tensor->recipe, link, *found);
+            back.input = *input;
+            if (one_element) back.in_origin = Dims(found->shape.size(), 0);
+            if (!back.out_origin.empty()) back.out_origin[0] -= piece.box.offset[0];
+            tensor->recipe.moves.push_back(into(from_entry(std::move(back), *found), piece.place));
+          }
+        }
       }
     }
     const bool is_padded =
         link.rule->transform == Transform::vocabulary && a_.vocab < link.shape.front();
     if (tensor != nullptr && is_padded) tensor->recipe.zeros.push_back(padding(link.shape));
+  }
+
+  // A part of a canonical tensor that Megatron stores by itself: all of it, or some of its rows.
+  struct Piece {
+    StackPlace place;
+    Box box;
+  };
+  std::vector<Piece> pieces_of(const Link& link) const {
+    const Box whole = Box::whole(link.shape);
+    if (link.row->pieces.empty()) return {{stack_place(link.megatron, a_), whole}};
+    std::vector<Piece> pieces;
+    int64_t begin = 0;
+    for (const RowPiece& stored : link.row->pieces) {
+      Piece& piece = pieces.emplace_back(
+          Piece{stack_place(link.megatron + std::string(stored.suffix), a_), whole});
+      piece.box.offset[0] = begin;
+      piece.box.size[0] = stored.rows(a_);
+      begin += piece.box.size[0];
+    }
+    return pieces;
   }
 
   // Rows of the vocabulary that Hugging Face has not.
@@ -148,13 +177,14 @@ class Importer {
     return move;
   }
 
-  StateTensor& tensor_of(const Link& link, const StackPlace& place, DType stored) {
+  StateTensor& tensor_of(const Link& link, const Piece& piece, DType stored) {
+    const StackPlace& place = piece.place;
     const auto [at, added] = positions_.emplace(place.name, result_.tensors.size());
     if (!added) return result_.tensors[at->second];
     StateTensor& tensor = result_.tensors.emplace_back();
     tensor.name = place.name;
     tensor.shape = place.extents;
-    tensor.shape.insert(tensor.shape.end(), link.shape.begin(), link.shape.end());
+    tensor.shape.insert(tensor.shape.end(), piece.box.size.begin(), piece.box.size.end());
     FoundTensor first;
     first.dtype = stored;
     tensor.dtype = dtype_of(link, first);
@@ -163,7 +193,10 @@ class Importer {
 
   DType dtype_of(const Link& link, const FoundTensor& found) const {
     if (link.fp32) return DType::f32;
-    return options_.dtype && is_floating_point(found.dtype) ? *options_.dtype : found.dtype;
+    if (!is_floating_point(found.dtype)) return found.dtype;
+    // What is stored plus 1 has the precision for that alone.
+    if (link.addend != 0 && !options_.dtype) return usual_dtype_;
+    return options_.dtype.value_or(found.dtype);
   }
 
   void check_dtype(const StateTensor& tensor, DType dtype, const std::string& name) const {
@@ -174,11 +207,12 @@ class Importer {
          name, torch_name(dtype), tensor.name, torch_name(tensor.dtype), option("dtype"));
   }
 
-  uint32_t add_input(Recipe& recipe, const FoundTensor& found) const {
+  uint32_t add_input(Recipe& recipe, const Link& link, const FoundTensor& found) const {
     const Entry& entry = catalog_.entries[found.entry];
     const auto input = static_cast<uint32_t>(recipe.inputs.size());
     if (input > 0 && recipe.inputs.back() == found.entry) return input - 1;  // fused experts
     recipe.inputs.push_back(found.entry);
+    if (link.addend != 0 && !is_state()) recipe.addends.push_back({input, -link.addend});
     if (found.scales) {
       recipe.scales.push_back({input, *found.scales, found.block});
     } else if (!can_convert(entry.dtype, options_.dtype.value_or(entry.dtype))) {
@@ -265,15 +299,29 @@ class Importer {
     if (has_other_scales) result_.warnings.push_back(scales->unused_scales());
   }
 
+  static DType dtype_of_most(const Catalog& catalog) {
+    std::map<DType, double> elements;
+    for (const Entry& entry : catalog.entries) {
+      const bool is_number = is_floating_point(entry.dtype) && size_bytes(entry.dtype) > 1;
+      if (entry.role != Role::model || !is_number) continue;
+      elements[entry.dtype] += static_cast<double>(entry.elements());
+    }
+    return most_of(elements);
+  }
+
+  static DType most_of(const std::map<DType, double>& elements) {
+    const auto most = std::max_element(elements.begin(), elements.end(),
+                                       [](auto& x, auto& y) { return x.second < y.second; });
+    return most == elements.end() ? DType::f32 : most->first;
+  }
+
   DType common_dtype() const {
     std::map<DType, double> elements;
     for (const StateTensor& tensor : result_.tensors) {
       if (!is_floating_point(tensor.dtype)) continue;
       elements[tensor.dtype] += static_cast<double>(element_count(tensor.shape, tensor.name));
     }
-    const auto most = std::max_element(elements.begin(), elements.end(),
-                                       [](auto& x, auto& y) { return x.second < y.second; });
-    return most == elements.end() ? DType::f32 : most->first;
+    return most_of(elements);
   }
 
   const Catalog& catalog_;
@@ -281,6 +329,7 @@ class Importer {
   const Family& family_;
   const Architecture& a_;
   const ImportTensorOptions& options_;
+  const DType usual_dtype_;  // of most elements of the file, quantised ones aside
   std::unordered_map<std::string, size_t> positions_;  // of the result's tensors
   std::unordered_map<std::string, uint32_t> sources_;  // entry that is all of a Megatron tensor
   Misfit misfit_;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kDecoderLayer = "decoder.layers.{layer}.";
 constexpr std::string_view kMtpLayer = "mtp.layers.{mtp}.transformer_layer.";
+constexpr std::string_view kHuggingFaceLayer = "model.layers.{layer}.";
 
 bool mentions(std::string_view pattern, std::string_view what) {
   return pattern.find(what) != std::string_view::npos;
@@ -40,10 +41,14 @@ struct Indices {
   int64_t mtp = -1;  // number of the prediction layer, when the layer is one
 };
 
-std::string fill(std::string_view pattern, const Indices& at) {
+// `mtp_prefix`: a family's, for names in Hugging Face.
+std::string fill(std::string_view pattern, const Indices& at, std::string_view mtp_prefix = {}) {
   std::string name(pattern);
   if (at.mtp >= 0 && name.starts_with(kDecoderLayer)) {
     name.replace(0, kDecoderLayer.size(), kMtpLayer);
+  }
+  if (at.mtp >= 0 && !mtp_prefix.empty() && name.starts_with(kHuggingFaceLayer)) {
+    name.replace(0, kHuggingFaceLayer.size(), mtp_prefix);
   }
   replace(name, "{layer}", at.layer);
   replace(name, "{expert}", at.expert);
@@ -73,14 +78,14 @@ std::string_view name_in(const Family& family, std::string_view megatron) {
 class Expansion {
  public:
   Expansion(const Family& family, const Architecture& architecture)
-      : rules_(family.rules), a_(architecture) {
+      : family_(family), rules_(family.rules), a_(architecture) {
     for (const Rule& rule : rules_) parameters_.push_back(parameter_of(rule));
   }
 
   std::vector<Link> run() {
     for (size_t begin = 0; begin < rules_.size();) {
-      const size_t end = run_end(begin, rules_.size(), "{layer}");
-      if (mentions(rules_[begin], "{layer}")) {
+      const size_t end = run_end(begin, rules_.size(), is_of_layers);
+      if (is_of_layers(rules_[begin])) {
         all_layers(begin, end);
       } else {
         for (size_t i = begin; i < end; ++i) add(i, {});
@@ -91,11 +96,16 @@ class Expansion {
   }
 
  private:
-  // End of the run of rules that agree with the first one about mentioning `what`.
-  size_t run_end(size_t begin, size_t limit, std::string_view what) const {
-    const bool mentioned = mentions(rules_[begin], what);
+  static bool is_of_layers(const Rule& rule) {
+    return mentions(rule, "{layer}") || mentions(rule, "{mtp}");
+  }
+  static bool is_of_experts(const Rule& rule) { return mentions(rule, "{expert}"); }
+
+  // End of the run of rules that agree with the first one about what they are of.
+  size_t run_end(size_t begin, size_t limit, bool (*is_of)(const Rule&)) const {
+    const bool first = is_of(rules_[begin]);
     size_t end = begin;
-    while (end < limit && mentions(rules_[end], what) == mentioned) ++end;
+    while (end < limit && is_of(rules_[end]) == first) ++end;
     return end;
   }
 
@@ -103,8 +113,8 @@ class Expansion {
     for (int64_t layer = 0; layer < a_.layers + a_.mtp_layers; ++layer) {
       const Indices at{layer, 0, layer < a_.layers ? -1 : layer - a_.layers};
       for (size_t i = begin; i < end;) {
-        const size_t stop = run_end(i, end, "{expert}");
-        const int64_t times = mentions(rules_[i], "{expert}") ? a_.experts : 1;
+        const size_t stop = run_end(i, end, is_of_experts);
+        const int64_t times = is_of_experts(rules_[i]) ? a_.experts : 1;
         for (int64_t expert = 0; expert < times; ++expert) {
           for (size_t r = i; r < stop; ++r) add(r, {at.layer, expert, at.mtp});
         }
@@ -124,12 +134,25 @@ class Expansion {
     link.rule = &rule;
     link.fp32 = parameter ? parameter->row->buffer : rule.fp32;
     link.megatron = fill(rule.megatron, at);
-    for (std::string_view name : rule.hugging_face) link.hugging_face.push_back(fill(name, at));
-    if (parameter) link.shape = parameter->row->extents(a_);
+    for (std::string_view name : rule.hugging_face) {
+      link.hugging_face.push_back(fill(name, at, family_.mtp_prefix));
+    }
+    if (parameter) {
+      link.row = parameter->row;
+      link.shape = parameter->row->extents(a_);
+      if (link.row->is_zero_centered_norm()) link.addend = addend_of(rule);
+    }
     for (const AxisSize size : rule.shape) link.shape.push_back(size(a_));
     links_.push_back(std::move(link));
   }
 
+  // From how Megatron stores a norm to how the family does.
+  double addend_of(const Rule& rule) const {
+    const bool is_less_1 = family_.zero_centered_norms && !rule.plain_norm;
+    return (a_.zero_centered_norms ? 1 : 0) - (is_less_1 ? 1 : 0);
+  }
+
+  const Family& family_;
   const std::vector<Rule>& rules_;
   std::vector<std::optional<NamedParameter>> parameters_;  // of the rules; nothing for a constant
   const Architecture& a_;

@@ -22,12 +22,15 @@ namespace ferry {
 enum class Transform : uint8_t {
   copy,
   vocabulary,     // rows: Megatron pads them, Hugging Face has the true number
-  qkv,            // rows by query group [q heads, k, v] <-> three tensors; also the bias
+  qkv,            // rows by query group [q heads, k, v] <-> three tensors; also the bias. With an
+                  // output gate [q heads, gates, k, v], and q by head [q, gate]
   gate_up,        // rows [gate; up] (or alternating blocks) <-> two tensors
   transpose,      // [out, in] <-> [in, out]
   qkv_transpose,  // rows by head [q, k, v] <-> one [in, q; k; v]; of the bias: [q; k; v]
-  single,         // one element, whatever the shape in Megatron <-> [1]
-  constant,       // only in Hugging Face: filled with Rule::value
+  delta_net,  // rows [q; k; v; z; beta; alpha] of a gated delta net <-> [q; k; v], z, beta, alpha
+  delta_net_by_head,  // the same <-> by key head [q, k, v, z] and by key head [beta, alpha]
+  single,             // one element, whatever the shape in Megatron <-> [1]
+  constant,           // only in Hugging Face: filled with Rule::value
 };
 
 /// A parameter of the block tables (ckpt/megatron/model/blocks.h), whose shape and presence they
@@ -39,6 +42,7 @@ struct Rule {
       megatron;  // canonical name (convert/model/megatron_model.h); empty for a constant
   std::vector<std::string_view> hugging_face;
   Transform transform = Transform::copy;
+  bool plain_norm = false;           // whole in Hugging Face, whatever Family::zero_centered_norms
   bool copies = false;               // Hugging Face stores the tensor once more; import ignores it
   Condition when = nullptr;          // beyond the parameter's own condition; null: always
   std::vector<AxisSize> shape = {};  // of a constant, in Hugging Face
@@ -68,6 +72,10 @@ struct Family {
   /// Numbers of layers at which the class expects MTP layers, and ignores them; at others
   /// transformers calls their tensors unexpected. Empty: it never expects any.
   std::vector<int64_t> expected_mtp_layers = {};
+  /// Norms are stored less 1: the class adds that.
+  bool zero_centered_norms = false;
+  /// What stands for "model.layers.{layer}." in names of MTP layers; empty: that itself.
+  std::string_view mtp_prefix = {};
   /// The outermost module, which names lack in files that a bare model without head wrote.
   std::string_view base_prefix = "model.";
   /// Modules that files may spell otherwise than the rules: {rule's, other}.
@@ -102,10 +110,12 @@ const Family& add_family(Family family);
 /// One application of a rule.
 struct Link {
   const Rule* rule = nullptr;
-  std::string megatron;  // canonical; empty for a constant
+  const ParameterRow* row = nullptr;  // null for a constant
+  std::string megatron;               // canonical; empty for a constant
   std::vector<std::string> hugging_face;
   Dims shape;         // canonical
   bool fp32 = false;  // whatever the model's dtype
+  double addend = 0;  // added on the way to Hugging Face
 };
 
 /// All links of a model, in the order of the network.

@@ -25,7 +25,9 @@ constexpr Fused kFused[] = {
 std::string spelled_as_in_rules(std::string_view name, const Family& family,
                                 std::string_view head) {
   std::string result(name);
-  if (!name.starts_with(family.base_prefix) && !name.starts_with(head)) {
+  const std::string_view mtp = family.mtp_prefix.substr(0, family.mtp_prefix.find('.') + 1);
+  const bool is_mtp = !mtp.empty() && name.starts_with(mtp);
+  if (!name.starts_with(family.base_prefix) && !name.starts_with(head) && !is_mtp) {
     result.insert(0, family.base_prefix);
   }
   for (const auto& [rules, other] : family.spellings) {

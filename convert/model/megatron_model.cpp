@@ -75,6 +75,23 @@ std::optional<Placed> MegatronModel::place(const std::string& name, size_t* rank
   return placed;
 }
 
+// Pieces of one tensor are alike but for their rows, which halves share evenly.
+void MegatronModel::check_pieces(const Placed& first, const Placed& other, bool any_rows) const {
+  const Entry& a = catalog_.entries[first.entry];
+  const Entry& b = catalog_.entries[other.entry];
+  const auto rest = [&](const Entry& entry, const Placed& piece) {
+    Dims shape = entry.shape;
+    if (piece.at.size() < shape.size() && any_rows) shape[piece.at.size()] = 0;
+    return shape;
+  };
+  if (a.shape.size() > first.at.size() && first.at.size() == other.at.size() &&
+      rest(a, first) == rest(b, other) && a.dtype == b.dtype) {
+    return;
+  }
+  fail(ErrorKind::mismatch, "tensors {} and {} are parts of one, but differ in shape or dtype",
+       a.name, b.name);
+}
+
 std::optional<Located> MegatronModel::find_spelling(const std::string& name) {
   Located located;
   const auto add = [&](Placed placed, size_t rank) {
@@ -95,20 +112,17 @@ std::optional<Located> MegatronModel::find_spelling(const std::string& name) {
     add(std::move(*whole), rank);
     return located;
   }
-  if (name.find(".linear_fc1.") == std::string::npos) return std::nullopt;
-  size_t up_rank = 0;
-  auto gate = place(name + "_w", &rank);
-  auto up = place(name + "_v", &up_rank);
-  if (!gate || !up) return std::nullopt;
-  const Entry& gate_entry = catalog_.entries[gate->entry];
-  const Entry& up_entry = catalog_.entries[up->entry];
-  if (rank == 0 || gate->at.size() != up->at.size() || gate_entry.shape != up_entry.shape ||
-      gate_entry.dtype != up_entry.dtype) {
-    fail(ErrorKind::mismatch, "tensors {} and {} are two halves, but differ in shape or dtype",
-         gate_entry.name, up_entry.name);
+  const auto parameter = find_parameter(name);
+  if (!parameter) return std::nullopt;
+  std::vector<Placed> pieces;
+  for (const RowPiece& piece : parameter->row->stored_pieces()) {
+    auto placed = place(name + std::string(piece.suffix), &rank);
+    if (!placed) return std::nullopt;
+    if (!pieces.empty()) check_pieces(pieces.front(), *placed, piece.rows != nullptr);
+    pieces.push_back(std::move(*placed));
   }
-  add(std::move(*gate), rank);
-  add(std::move(*up), up_rank);
+  for (Placed& piece : pieces) add(std::move(piece), rank);
+  if (pieces.empty()) return std::nullopt;
   return located;
 }
 

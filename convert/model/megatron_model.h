@@ -5,8 +5,9 @@
 //   decoder.layers.<layer>.self_attention.linear_qkv.layer_norm_weight
 //   decoder.layers.<layer>.mlp.experts.experts.<expert>.linear_fc1.weight
 //   mtp.layers.<k>.transformer_layer.<suffix>
-// On disk the layers may be stacked on a leading axis, the experts on the next one, gate and up
-// kept apart (`_w`, `_v`), norms named as modules of their own, everything under "module.".
+// On disk the layers may be stacked on a leading axis, the experts on the next one, parameters
+// stored in pieces (gate and up as `_w` and `_v`), norms named as modules of their own, everything
+// under "module.".
 //
 // Source: Megatron-LM transformer_block.py sharded_state_dict, moe/experts.py, mlp.py
 // (apply_swiglu_sharded_factory), models/gpt/gpt_layer_specs.py, multi_token_prediction.py.
@@ -41,7 +42,7 @@ struct Placed {
 struct Located {
   Dims shape;  // canonical
   DType dtype = DType::f32;
-  std::vector<Placed> parts;  // one, or gate and up
+  std::vector<Placed> parts;  // one, or the pieces that it is stored in
 };
 
 class MegatronModel {
@@ -58,6 +59,7 @@ class MegatronModel {
 
  private:
   std::optional<Located> find_spelling(const std::string& name);
+  void check_pieces(const Placed& first, const Placed& other, bool any_rows) const;
   std::optional<Placed> place(const std::string& name, size_t* rank);
   std::optional<Placed> lookup(const std::string& key, Dims at, const Dims& extents);
 

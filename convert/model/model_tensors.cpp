@@ -43,15 +43,20 @@ class TensorLister {
       if (!has_parameter(block, row, a_, layer)) continue;
       std::string name = prefix + std::string(row.name);
       if (row.routed) name.insert(prefix.size() + kRoutedExperts.size(), "0.");
-      add(row, stack_place(name, a_));
+      const Dims extents = row.extents(a_);
+      if (row.pieces.empty()) add(row, extents, stack_place(name, a_));
+      for (const RowPiece& piece : row.pieces) {
+        Dims of_piece = extents;
+        of_piece[0] = piece.rows(a_);
+        add(row, of_piece, stack_place(name + std::string(piece.suffix), a_));
+      }
     }
   }
 
-  void add(const ParameterRow& row, StackPlace place) {
+  void add(const ParameterRow& row, const Dims& extents, StackPlace place) {
     if (!known_.insert(place.name).second) return;
     ModelTensor tensor{std::move(place.name), std::move(place.extents),
                        row.buffer ? DType::f32 : dtype_};
-    const Dims extents = row.extents(a_);
     tensor.shape.insert(tensor.shape.end(), extents.begin(), extents.end());
     tensors_.push_back(std::move(tensor));
   }

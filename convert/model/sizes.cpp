@@ -29,6 +29,18 @@ void check_sizes(const Architecture& a, const std::string& path, const std::stri
   require("attention heads (num_attention_heads)", a.heads, kMaxHeads);
   require("query groups (num_query_groups, num_key_value_heads)", a.groups, kMaxHeads);
   require("elements of a head (kv_channels, head_dim)", a.head_dim, kMaxHeads);
+  if (a.any_linear()) {
+    require("key heads (linear_num_key_heads)", a.linear_key_heads, kMaxHeads);
+    require("value heads (linear_num_value_heads)", a.linear_value_heads, kMaxHeads);
+    require("elements of a key head (linear_key_head_dim)", a.linear_key_dim, kMaxHeads);
+    require("elements of a value head (linear_value_head_dim)", a.linear_value_dim, kMaxHeads);
+    require("tokens of a convolution (linear_conv_kernel_dim)", a.linear_conv, kMaxHeads);
+    if (a.linear_value_heads % a.linear_key_heads != 0) {
+      fail(ErrorKind::mismatch,
+           "{}: {} value heads of linear attention do not divide into {} key heads", path,
+           a.linear_value_heads, a.linear_key_heads);
+    }
+  }
   if (a.mtp_layers != 0) require("prediction layers (mtp_num_layers)", a.mtp_layers, kMaxLayers);
   require("elements inside an MLP (ffn_hidden_size, intermediate_size)", a.ffn, kMaxModelSize);
   if (a.heads % a.groups != 0) {

@@ -26,16 +26,24 @@ Dims at_row(const Dims& shape, int64_t row) {
   return origin;
 }
 
+// `blocks` blocks of `rows` rows on both sides: the first of each, and how far they are apart.
+struct RowBlocks {
+  int64_t first = 0, step = 0;
+};
+Move spread_rows(const Dims& shape, RowBlocks in, RowBlocks out, int64_t blocks, int64_t rows) {
+  Move move;
+  move.in_origin = at_row(shape, in.first);
+  move.out_origin = at_row(shape, out.first);
+  move.loops = {{blocks, 0, in.step, 0, out.step}, {rows, 0, 1, 0, 1}};
+  add_rest(move.loops, shape, 1);
+  return move;
+}
+
 // `blocks` blocks of `rows` rows, the first at `first_row`, `in_step` apart, to consecutive rows
 // from `out_row` on.
 Move move_rows(const Dims& shape, int64_t first_row, int64_t blocks, int64_t in_step, int64_t rows,
                int64_t out_row = 0) {
-  Move move;
-  move.in_origin = at_row(shape, first_row);
-  move.out_origin = at_row(shape, out_row);
-  move.loops = {{blocks, 0, in_step, 0, rows}, {rows, 0, 1, 0, 1}};
-  add_rest(move.loops, shape, 1);
-  return move;
+  return spread_rows(shape, {first_row, in_step}, {out_row, rows}, blocks, rows);
 }
 
 Part gather_rows(const Dims& shape, int64_t first_row, int64_t blocks, int64_t in_step,
@@ -43,7 +51,71 @@ Part gather_rows(const Dims& shape, int64_t first_row, int64_t blocks, int64_t i
   return {with_rows(shape, blocks * rows), {move_rows(shape, first_row, blocks, in_step, rows)}};
 }
 
+// Query groups hold queries of their heads, gates of their heads, a key and a value.
+std::vector<Part> split_gated_qkv(const Dims& shape, const Architecture& a) {
+  const int64_t head = a.head_dim, heads = a.heads / a.groups;
+  const int64_t group_rows = (2 * heads + 2) * head;
+  Part queries{with_rows(shape, 2 * a.heads * head), {}};
+  for (int64_t gate = 0; gate < 2; ++gate) {
+    Move move;
+    move.in_origin = at_row(shape, gate * heads * head);
+    move.out_origin = at_row(shape, gate * head);
+    move.loops = {{a.groups, 0, group_rows, 0, 2 * heads * head},
+                  {heads, 0, head, 0, 2 * head},
+                  {head, 0, 1, 0, 1}};
+    add_rest(move.loops, shape, 1);
+    queries.moves.push_back(std::move(move));
+  }
+  return {std::move(queries), gather_rows(shape, 2 * heads * head, a.groups, group_rows, head),
+          gather_rows(shape, (2 * heads + 1) * head, a.groups, group_rows, head)};
+}
+
+// Rows of each piece of a gated delta net's input, of all key heads.
+struct DeltaNetRows {
+  explicit DeltaNetRows(const Architecture& a)
+      : heads(a.linear_key_heads),
+        keys(a.linear_key_heads * a.linear_key_dim),
+        values(a.linear_value_heads * a.linear_value_dim),
+        scalars(a.linear_value_heads) {}
+
+  int64_t heads, keys, values, scalars;
+};
+
+std::vector<Part> split_delta_net(const Dims& shape, const Architecture& a) {
+  const DeltaNetRows rows(a);
+  std::vector<Part> parts;
+  int64_t begin = 0;
+  for (const int64_t count :
+       {2 * rows.keys + rows.values, rows.values, rows.scalars, rows.scalars}) {
+    parts.push_back(gather_rows(shape, begin, 1, count, count));
+    begin += count;
+  }
+  return parts;
+}
+
+std::vector<Part> split_delta_net_by_head(const Dims& shape, const Architecture& a) {
+  const DeltaNetRows rows(a);
+  std::vector<Part> parts;
+  int64_t begin = 0;
+  for (const Dims& pieces :
+       {Dims{rows.keys, rows.keys, rows.values, rows.values}, Dims{rows.scalars, rows.scalars}}) {
+    int64_t all = 0, at = 0;
+    for (const int64_t piece : pieces) all += piece;
+    Part part{with_rows(shape, all), {}};
+    for (const int64_t piece : pieces) {
+      const int64_t of_head = piece / rows.heads;
+      part.moves.push_back(
+          spread_rows(shape, {begin, of_head}, {at, all / rows.heads}, rows.heads, of_head));
+      begin += piece;
+      at += of_head;
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
 std::vector<Part> split_qkv(const Dims& shape, const Architecture& a) {
+  if (a.output_gate) return split_gated_qkv(shape, a);
   const int64_t head = a.head_dim;
   const int64_t query_rows = a.heads / a.groups * head;
   const int64_t group_rows = query_rows + 2 * head;
@@ -156,6 +228,10 @@ std::vector<Part> parts_of(const Link& link, const Architecture& a) {
       return {transpose(link.shape)};
     case Transform::qkv_transpose:
       return {concatenate_qkv(link.shape, a)};
+    case Transform::delta_net:
+      return split_delta_net(link.shape, a);
+    case Transform::delta_net_by_head:
+      return split_delta_net_by_head(link.shape, a);
     case Transform::single:
       return {single(link.shape)};
     case Transform::constant:

@@ -100,7 +100,8 @@ TEST(PatternSyntaxes, DifferencesAreRustsAlone) {
   EXPECT_THAT(matches("[\\d--5]+", PatternSyntax::rust, "3456"), testing::ElementsAre("34", "6"));
 }
 
-// Each of these parts becomes a kilobyte; all of them would take minutes to compile.
+// Each of these parts becomes a kilobyte; all of them would take minutes to compile. PCRE2 itself
+// refuses some of them from 10.45 on.
 TEST(PatternSyntaxes, WhatIsTooLongIsNotTried) {
   for (const std::string part : {"\\w", "[\\W]", "a"}) {
     std::string pattern;
@@ -111,7 +112,9 @@ TEST(PatternSyntaxes, WhatIsTooLongIsNotTried) {
         ADD_FAILURE() << part;
       } catch (const Error& error) {
         EXPECT_EQ(error.kind(), ErrorKind::unsupported) << error.what();
-        EXPECT_THAT(error.what(), testing::HasSubstr("bytes; the maximum is")) << part;
+        EXPECT_THAT(error.what(),
+                    testing::ContainsRegex("bytes; the maximum is|cannot be compiled"))
+            << part;
         EXPECT_LT(std::string(error.what()).size(), 400u);
       }
     }

@@ -17,6 +17,12 @@ namespace {
 
 Architecture checked_architecture(const Value& args, const std::string& path) {
   ReadArguments read = read_arguments(args, path);
+  const Architecture& a = read.architecture;
+  if (a.any_linear()) read.problems.emplace_back("it has gated delta nets (linear_attention_freq)");
+  if (a.output_gate) read.problems.emplace_back("attention_output_gate is True");
+  if (a.zero_centered_norms) {
+    read.problems.emplace_back("its norms are stored less 1 (layernorm_zero_centered_gamma)");
+  }
   if (!read.problems.empty()) {
     fail(ErrorKind::unsupported, "{}: this model cannot be trained: {}", path,
          fmt::join(read.problems, "; "));

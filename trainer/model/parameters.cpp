@@ -88,7 +88,7 @@ std::string canonical_name(const ModelLayout& layout, const LocalParameter& para
   put_number(name, kRoutedExperts, parameter.expert);
   const auto found = find_parameter(name);
   if (!found) return name;
-  if (found->half != Half::none) name.resize(name.size() - 2);
+  if (found->piece >= 0) name.resize(name.find_last_of("._"));
   return separate_norm_name(name, *found);
 }
 
@@ -117,6 +117,8 @@ Start start_of(std::string_view name, const Architecture& a) {
       return {std::log(std::expm1(0.8)), 0};
     case FirstValues::xielu_negative:
       return {std::log(std::expm1(0.3)), 0};
+    case FirstValues::not_trained:
+      break;
   }
   fail(ErrorKind::internal, "{}: unknown first values", name);
 }

@@ -34,6 +34,8 @@ struct ModelSizes {
   bool tied = false;         // the output layer is the embedding
   Norm norm = Norm::rms;
   double norm_eps = 1e-5;
+  /// Norms of the hidden state, and of queries and keys, are stored less 1 in Megatron.
+  bool zero_centered_norms = false;
   bool linear_bias = false;  // of every linear layer, QKV included
   double init_std = 0.02;
   double hidden_dropout = 0;
@@ -48,6 +50,7 @@ struct AttentionSizes {
   int64_t head_dim = 0;  // of queries and keys; not for latent attention
   bool qkv_bias = false;
   bool qk_norm = false;
+  bool output_gate = false;  // the heads' outputs are multiplied by a sigmoid of the input
   double attention_dropout = 0;
   int64_t window = 0;                 // tokens a query sees, itself included; 0: all before it
   std::vector<bool> windowed_layers;  // empty: all, when there is a window
@@ -66,6 +69,24 @@ struct LatentAttentionSizes {
   int64_t qk_nope_dim = 0;  // of a head's query and key, without position
   int64_t qk_rope_dim = 0;
   int64_t v_dim = 0;
+};
+
+/// Gated delta nets in the place of attention.
+struct LinearAttentionSizes {
+  std::vector<bool> linear_layers;  // empty: none
+  int64_t linear_key_heads = 0;     // also of queries
+  int64_t linear_value_heads = 0;
+  int64_t linear_key_dim = 0;    // of a head
+  int64_t linear_value_dim = 0;  // of a head
+  int64_t linear_conv = 0;       // tokens that the convolution before them sees
+
+  /// MTP layers, which count after the last one, are like that.
+  bool is_linear(int64_t layer) const {
+    if (linear_layers.empty()) return false;
+    const auto count = static_cast<int64_t>(linear_layers.size());
+    return linear_layers[static_cast<size_t>(layer < count ? layer : count - 1)];
+  }
+  bool any_linear() const { return std::ranges::count(linear_layers, true) > 0; }
 };
 
 struct PositionSettings {
@@ -138,6 +159,7 @@ struct GluRows {
 struct Architecture : ModelSizes,
                       AttentionSizes,
                       LatentAttentionSizes,
+                      LinearAttentionSizes,
                       PositionSettings,
                       MlpSizes,
                       MixtureSizes,

@@ -21,13 +21,25 @@ int64_t twice_hidden(const A& a) { return times(2, a.hidden); }
 int64_t padded_vocab(const A& a) { return a.padded_vocab; }
 int64_t positions(const A& a) { return a.positions; }
 int64_t head_dim(const A& a) { return a.head_dim; }
-int64_t qkv(const A& a) { return times(plus(a.heads, times(2, a.groups)), a.head_dim); }
+int64_t qkv(const A& a) {
+  const int64_t heads = times(a.output_gate ? 2 : 1, a.heads);
+  return times(plus(heads, times(2, a.groups)), a.head_dim);
+}
 int64_t all_heads(const A& a) { return times(a.heads, a.mla ? a.v_dim : a.head_dim); }
 int64_t q_lora(const A& a) { return a.q_lora_rank; }
 int64_t q_up(const A& a) { return times(a.heads, plus(a.qk_nope_dim, a.qk_rope_dim)); }
 int64_t kv_lora(const A& a) { return a.kv_lora_rank; }
 int64_t kv_down(const A& a) { return plus(a.kv_lora_rank, a.qk_rope_dim); }
 int64_t kv_up(const A& a) { return times(a.heads, plus(a.qk_nope_dim, a.v_dim)); }
+int64_t linear_keys(const A& a) { return times(a.linear_key_heads, a.linear_key_dim); }
+int64_t linear_values(const A& a) { return times(a.linear_value_heads, a.linear_value_dim); }
+int64_t linear_value_heads(const A& a) { return a.linear_value_heads; }
+int64_t linear_value_dim(const A& a) { return a.linear_value_dim; }
+int64_t linear_conv(const A& a) { return a.linear_conv; }
+int64_t linear_qkv(const A& a) { return plus(times(2, linear_keys(a)), linear_values(a)); }
+int64_t linear_input(const A& a) {
+  return plus(plus(linear_qkv(a), linear_values(a)), times(2, a.linear_value_heads));
+}
 int64_t ffn(const A& a) { return a.ffn; }
 int64_t fc1(const A& a) { return both_halves(a, a.ffn); }
 int64_t experts(const A& a) { return a.experts; }
@@ -36,8 +48,10 @@ int64_t expert_fc1(const A& a) { return both_halves(a, a.expert_ffn); }
 int64_t shared_ffn(const A& a) { return a.shared_ffn; }
 int64_t shared_fc1(const A& a) { return both_halves(a, a.shared_ffn); }
 
-bool is_mla(const A& a, int64_t) { return a.mla; }
-bool is_not_mla(const A& a, int64_t) { return !a.mla; }
+bool is_mla(const A& a, int64_t layer) { return a.mla && !a.is_linear(layer); }
+bool is_linear(const A& a, int64_t layer) { return a.is_linear(layer); }
+bool is_softmax(const A& a, int64_t layer) { return !a.is_linear(layer); }
+bool is_plain(const A& a, int64_t layer) { return !a.mla && !a.is_linear(layer); }
 bool is_dense(const A& a, int64_t layer) { return !a.is_moe(layer); }
 bool is_moe(const A& a, int64_t layer) { return a.is_moe(layer); }
 bool has_layer_norm(const A& a, int64_t) { return a.norm == Norm::layer; }
@@ -150,6 +164,33 @@ constexpr ParameterRow kHeadNorms[] = {
     {"self_attention.k_layernorm.bias", replicated, zeros, {head_dim}, has_qk_layer_norm},
 };
 
+constexpr RowPiece kDeltaNetInput[] = {
+    {".query", linear_keys}, {".key", linear_keys},         {".value", linear_values},
+    {".z", linear_values},   {".beta", linear_value_heads}, {".alpha", linear_value_heads}};
+constexpr RowPiece kDeltaNetConvolution[] = {
+    {".query", linear_keys}, {".key", linear_keys}, {".value", linear_values}};
+
+// In the place of attention: the parameters of the module itself come before its submodules.
+constexpr ParameterRow kDeltaNet[] = {
+    {"self_attention.dt_bias", rows, not_trained, {linear_value_heads}},
+    {"self_attention.A_log", rows, not_trained, {linear_value_heads}},
+    {.name = "self_attention.in_proj.layer_norm_weight",
+     .first_values = ones,
+     .shape = {hidden},
+     .separate_norm = "input_layernorm.weight"},
+    {.name = "self_attention.in_proj.weight",
+     .split = rows,
+     .shape = {linear_input, hidden},
+     .pieces = kDeltaNetInput},
+    {.name = "self_attention.conv1d.weight",
+     .split = rows,
+     .first_values = not_trained,
+     .shape = {linear_qkv, one, linear_conv},
+     .pieces = kDeltaNetConvolution},
+    {"self_attention.out_norm.weight", replicated, ones, {linear_value_dim}},
+    {"self_attention.out_proj.weight", columns, scaled_normal, {hidden, linear_values}},
+};
+
 // Latent attention's norm of keys and values where norms are modules of their own.
 constexpr ParameterRow kLatentNorms[] = {
     {"self_attention.kv_layernorm.weight", replicated, ones},
@@ -222,10 +263,11 @@ constexpr ParameterRow kSharedExpert[] = {
 
 constexpr Block kLayerBlocks[] = {
     {"norm before latent attention", is_mla, kInputNorm},
-    {"attention output", nullptr, kAttentionOutput},
-    {"attention", is_not_mla, kAttention},
+    {"gated delta net", is_linear, kDeltaNet},
+    {"attention output", is_softmax, kAttentionOutput},
+    {"attention", is_plain, kAttention},
     {"latent attention", is_mla, kLatentAttention},
-    {"query and key norms", is_not_mla, kHeadNorms},
+    {"query and key norms", is_plain, kHeadNorms},
     {"latent attention's separate norms", is_mla, kLatentNorms},
     {"norm before experts", is_moe, kMixtureNorm},
     {"MLP", is_dense, kMlp},
@@ -262,6 +304,16 @@ Dims ParameterRow::extents(const Architecture& architecture) const {
     if (size != nullptr) extents.push_back(size(architecture));
   }
   return extents;
+}
+
+std::span<const RowPiece> ParameterRow::stored_pieces() const {
+  static constexpr RowPiece kHalves[] = {{"_w"}, {"_v"}};
+  if (split == Split::gated_rows) return kHalves;
+  return pieces;
+}
+
+bool ParameterRow::is_zero_centered_norm() const {
+  return first_values == FirstValues::ones && name.ends_with("weight");
 }
 
 std::span<const Block> layer_blocks() { return kLayerBlocks; }

@@ -42,12 +42,20 @@ enum class FirstValues : uint8_t {
   ones,
   xielu_positive,  // before the softplus that gives 0.8
   xielu_negative,  // before the softplus that gives 0.3, to which 0.5 is added
+  not_trained,     // of blocks that cannot be trained here
 };
 
 /// The extent of an axis, computed from the architecture.
 using AxisSize = int64_t (*)(const Architecture&);
 /// Whether a layer has something. Layers are numbered as by Architecture::is_moe().
 using Condition = bool (*)(const Architecture&, int64_t layer);
+
+/// A part of a parameter's rows that torch_dist stores as a tensor of its own, whose name is the
+/// parameter's and this suffix. Each tensor rank holds its rows of all parts, one after another.
+struct RowPiece {
+  std::string_view suffix;
+  AxisSize rows = nullptr;  // null: halves
+};
 
 struct ParameterRow {
   /// After the name of the layer; whole outside of layers. Norms are named as Transformer Engine
@@ -58,14 +66,22 @@ struct ParameterRow {
   FirstValues first_values = FirstValues::normal;
   /// Nothing after the last axis; no axes where Architecture does not describe the parameter, so
   /// that only files which have it do.
-  std::array<AxisSize, 2> shape = {};
-  Condition when = nullptr;             // null: wherever the block is
-  std::string_view separate_norm = {};  // its name where norms are modules of their own
-  bool buffer = false;                  // not trained, without optimizer state, always fp32
-  bool routed = false;                  // of each routed expert
+  std::array<AxisSize, 3> shape = {};
+  Condition when = nullptr;               // null: wherever the block is
+  std::string_view separate_norm = {};    // its name where norms are modules of their own
+  bool buffer = false;                    // not trained, without optimizer state, always fp32
+  bool routed = false;                    // of each routed expert
+  std::span<const RowPiece> pieces = {};  // torch_dist always stores it as these; empty: whole
 
   /// The axes' extents; empty where the architecture does not describe the parameter.
   Dims extents(const Architecture& architecture) const;
+
+  /// The parts as which torch_dist may store it: those above, or gate ("_w") and up ("_v") of gated
+  /// rows; empty: it is always whole.
+  std::span<const RowPiece> stored_pieces() const;
+
+  /// Whether it is a norm that Megatron stores less 1 where zero_centered_norms says so.
+  bool is_zero_centered_norm() const;
 };
 
 struct Block {

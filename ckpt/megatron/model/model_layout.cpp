@@ -188,7 +188,7 @@ class ModelLayout::Builder {
 
   LocalParameter& add_plain(uint32_t tensor, Split split) {
     LocalParameter& parameter = add_parameter(-1);
-    append_piece(parameter, tensor, {}, split, Half::none, false);
+    append_piece(parameter, tensor, {}, {split}, false);
     return parameter;
   }
 
@@ -215,11 +215,11 @@ class ModelLayout::Builder {
       }
       flush();
       const ParameterRow& row = *tensor.parameter.row;
-      const Half half = tensor.parameter.half;
-      if (half != Half::up || parameters_.empty()) add_parameter(number);
+      if (tensor.parameter.piece <= 0 || parameters_.empty()) add_parameter(number);
       LocalParameter& parameter = parameters_.back();
       parameter.trainable = !row.buffer;
-      append_piece(parameter, tensor.tensor, prefix(tensor, number, -1), row.split, half, false);
+      append_piece(parameter, tensor.tensor, prefix(tensor, number, -1), cut_of(tensor.parameter),
+                   false);
     }
     flush();
   }
@@ -267,11 +267,11 @@ class ModelLayout::Builder {
   void add_expert(const Layer& tensors, int64_t layer, int64_t expert, Split projection,
                   bool bias) {
     bool found = false;
-    for (Half half : {Half::none, Half::gate, Half::up}) {
+    for (const int piece : {-1, 0, 1}) {  // gate and up
       for (const LayerTensor& tensor : tensors) {
         const NamedParameter& parameter = tensor.parameter;
         if (projection_of(*parameter.row) != projection || is_bias(*parameter.row) != bias ||
-            parameter.half != half || (parameter.expert >= 0 && parameter.expert != expert)) {
+            parameter.piece != piece || (parameter.expert >= 0 && parameter.expert != expert)) {
           continue;
         }
         if (!found) {
@@ -281,7 +281,7 @@ class ModelLayout::Builder {
           found = true;
         }
         append_piece(parameters_.back(), tensor.tensor, prefix(tensor, layer, expert),
-                     parameter.row->split, half, true);
+                     cut_of(parameter), true);
       }
     }
   }
@@ -294,9 +294,22 @@ class ModelLayout::Builder {
     return axes;
   }
 
+  // How a tensor is cut: by `split`, each of its `pieces` by itself.
+  struct Cut {
+    Split split;
+    std::span<const RowPiece> pieces = {};
+  };
+  Cut cut_of(const NamedParameter& parameter) const {
+    const ParameterRow& row = *parameter.row;
+    if (parameter.piece >= 0) return {Split::rows};
+    if (row.split != Split::gated_rows) return {row.split, row.pieces};
+    if (!layout_.run_.gated_mlp) return {Split::rows};
+    return {Split::rows, row.stored_pieces()};
+  }
+
   // Adds the rank's part of a tensor at `fixed` coordinates of its leading axes.
-  void append_piece(LocalParameter& parameter, uint32_t tensor, const Dims& fixed, Split split,
-                    Half half, bool routed) {
+  void append_piece(LocalParameter& parameter, uint32_t tensor, const Dims& fixed, const Cut& cut,
+                    bool routed) {
     const ModelTensor& global = layout_.tensors_[tensor];
     const int64_t ranks = routed ? layout_.run_.expert_tensor : layout_.run_.tensor;
     const int64_t rank = routed ? rank_.expert_tensor : rank_.tensor;
@@ -308,11 +321,9 @@ class ModelLayout::Builder {
     }
     parameter.dtype = global.dtype;
     parameter.axes = static_cast<int>(global.shape.size() - fixed.size());
+    Split split = cut.split;
     if (split == Split::latent_rows) {
       split = choice_.split_latent_down ? Split::rows : Split::replicated;
-    }
-    if (split == Split::gated_rows && (half != Half::none || !layout_.run_.gated_mlp)) {
-      split = Split::rows;
     }
     if (split == Split::replicated) {
       if (rank > 0) parameter.first_copy = false;
@@ -320,14 +331,28 @@ class ModelLayout::Builder {
       return;
     }
     const size_t axis = fixed.size() + (split == Split::columns ? 1 : 0);
-    const int64_t parts = split == Split::gated_rows ? 2 : 1;
-    if (axis >= box.size.size() || box.size[axis] % (parts * ranks) != 0) refuse(global, ranks);
-    const int64_t whole = box.size[axis] / parts, size = whole / ranks;
-    box.size[axis] = size;
-    for (int64_t part = 0; part < parts; ++part) {
-      box.offset[axis] = part * whole + rank * size;
-      add_box(parameter, tensor, box);
+    if (axis >= box.size.size()) refuse(global, ranks);
+    int64_t begin = 0;
+    for (const int64_t rows : piece_rows(cut.pieces, box.size[axis])) {
+      if (rows % ranks != 0) refuse(global, ranks);
+      Box part = box;
+      part.size[axis] = rows / ranks;
+      part.offset[axis] = begin + rank * part.size[axis];
+      add_box(parameter, tensor, std::move(part));
+      begin += rows;
     }
+    if (begin != box.size[axis]) refuse(global, ranks);
+  }
+
+  // Rows of each piece of `rows`; those of one without a size are shared evenly.
+  Dims piece_rows(std::span<const RowPiece> pieces, int64_t rows) const {
+    if (pieces.empty()) return {rows};
+    Dims each;
+    for (const RowPiece& piece : pieces) {
+      each.push_back(piece.rows != nullptr ? piece.rows(layout_.run_.mixers)
+                                           : rows / static_cast<int64_t>(pieces.size()));
+    }
+    return each;
   }
 
   static void add_box(LocalParameter& parameter, uint32_t tensor, Box box) {

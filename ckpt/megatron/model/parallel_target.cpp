@@ -71,6 +71,10 @@ void check_tensor_ranks(const Value& args, const RunArguments& run) {
   if (args.get("group_query_attention").boolean().value_or(false)) {
     add(all, "num_query_groups", "query groups", true);
   }
+  if (run.mixers.linear_key_heads > 0) {
+    all.push_back({run.mixers.linear_key_heads, "key heads of linear attention"});
+    all.push_back({run.mixers.linear_value_heads, "value heads of linear attention"});
+  }
   if (has_dense_layers(args, run)) add(all, "ffn_hidden_size", "rows of ffn_hidden_size");
   add(all, "moe_shared_expert_intermediate_size", "rows of moe_shared_expert_intermediate_size");
   check_shares(all, run.tensor, "tensor-parallel", "tensor");

@@ -18,7 +18,7 @@ class RowIndex {
   void add(std::span<const ParameterRow> rows, const Block* block = nullptr) {
     for (const ParameterRow& row : rows) {
       rows_.emplace(row.name, NamedParameter{&row, block, next_, next_});
-      next_ += kOrders;
+      next_ += 1 + static_cast<int>(row.stored_pieces().size());
     }
   }
 
@@ -35,23 +35,22 @@ class RowIndex {
     return found != rows_.end() ? std::optional(found->second) : std::nullopt;
   }
 
-  // Also halves of gated projections.
+  // Also pieces of parameters.
   std::optional<NamedParameter> find_part(std::string_view name) const {
     if (auto whole = find(name)) return whole;
-    const Half half = name.ends_with("_w")   ? Half::gate
-                      : name.ends_with("_v") ? Half::up
-                                             : Half::none;
-    if (half == Half::none) return std::nullopt;
-    auto part = find(name.substr(0, name.size() - 2));
-    if (!part || part->row->split != Split::gated_rows) return std::nullopt;
-    part->half = half;
-    part->order += half == Half::up ? 1 : 0;
+    const size_t end = name.find_last_of("._");
+    auto part = end != std::string_view::npos ? find(name.substr(0, end)) : std::nullopt;
+    if (!part) return std::nullopt;
+    const auto pieces = part->row->stored_pieces();
+    const auto piece = std::ranges::find(pieces, name.substr(end), &RowPiece::suffix);
+    if (piece == pieces.end()) return std::nullopt;
+    part->piece = static_cast<int>(piece - pieces.begin());
+    part->order += part->piece;
     part->separate_order = part->order;
     return part;
   }
 
  private:
-  static constexpr int kOrders = 2;  // of a row: it may be stored in two halves
   std::unordered_map<std::string_view, NamedParameter> rows_;
   int next_ = 0;
 };

@@ -2,8 +2,8 @@
 //
 // Names are those of torch_dist checkpoints: "decoder.layers.<suffix>" where layers are stacked,
 // "decoder.layers.<number>.<suffix>" where each has a tensor, "mtp.layers.<number>." likewise;
-// "mlp.experts.experts.[<number>.]linear_fc1.weight" of routed experts. A gated projection may be
-// stored in two halves, whose names end with "_w" and "_v".
+// "mlp.experts.experts.[<number>.]linear_fc1.weight" of routed experts. A parameter may be stored
+// in pieces, of which each has a name of its own (ParameterRow::stored_pieces()).
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,12 @@
 
 namespace ferry {
 
-enum class Half : uint8_t { none, gate, up };  // of a gated projection stored under two keys
-
 struct NamedParameter {
   const ParameterRow* row = nullptr;
   const Block* block = nullptr;  // null outside of layers
   int order = 0;                 // among the parameters of its layer, as modules register them
   int separate_order = 0;        // the same where norms are modules of their own
-  Half half = Half::none;
+  int piece = -1;                // number of the piece that the name is of; -1: the whole
   int64_t expert = -1;  // the number in the name; -1: not a routed expert, or an axis of the tensor
 };
 

@@ -101,6 +101,20 @@ void refuse_other_placements(const Value& args) {
   }
 }
 
+// Sizes of gated delta nets.
+Architecture read_mixers(const Value& args) {
+  constexpr std::pair<const char*, int64_t Architecture::*> kSizes[] = {
+      {"linear_num_key_heads", &Architecture::linear_key_heads},
+      {"linear_num_value_heads", &Architecture::linear_value_heads},
+      {"linear_key_head_dim", &Architecture::linear_key_dim},
+      {"linear_value_head_dim", &Architecture::linear_value_dim}};
+  constexpr int64_t kMostOfMixer = int64_t{1} << 20;
+  Architecture sizes;
+  if (args.get("experimental_attention_variant").string() != "gated_delta_net") return sizes;
+  for (const auto& [name, member] : kSizes) sizes.*member = size_or(args, name, 0, kMostOfMixer);
+  return sizes;
+}
+
 // Gradients are reduced in fp32 unless 16 bits were asked for, or are the parameters' own. Absent
 // without the arguments of training.
 bool reduces_in_fp32(const Value& args) {
@@ -232,6 +246,7 @@ RunArguments read_run_arguments(const Value& args) {
 
   run.gated_mlp = is_gated(args);
   run.glu_blocks = read_glu_blocks(args);
+  run.mixers = read_mixers(args);
   run.transformer_engine = args.get("transformer_impl").string() != "local";
   run.grouped_experts = flag(args, "moe_grouped_gemm");
   run.decays_qk_norms = flag(args, "apply_wd_to_qk_layernorm");

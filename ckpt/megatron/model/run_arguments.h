@@ -9,6 +9,7 @@
 
 #include "ckpt/base/dtype.h"
 #include "ckpt/format/pickle/values/value.h"
+#include "ckpt/megatron/model/architecture.h"
 
 namespace ferry {
 
@@ -61,8 +62,9 @@ struct RunArguments {
   bool loss_is_a_layer = false;       // account_for_loss_in_pipeline_split
   StageLetters stage_letters;         // empty: none
 
-  bool gated_mlp = false;          // swiglu or another gated linear unit
-  GluBlocks glu_blocks;            // of its rows
+  bool gated_mlp = false;  // swiglu or another gated linear unit
+  GluBlocks glu_blocks;    // of its rows
+  Architecture mixers;     // sizes of layers whose parameters are stored in pieces; no others
   bool transformer_engine = true;  // what the modules are built of; false: Megatron-LM's own
   bool grouped_experts = false;
   bool decays_qk_norms = false;  // weight decay of norms of queries and keys

@@ -79,12 +79,39 @@ class Placer {
           for (const LocalView& view : views_[i][v][t]) {
             GlobalName global = global_name(view.name, stacked);
             if (!known.insert(global.name).second) continue;
-            Dims shape = global_shape(view, global);
-            tensors_.push_back(
-                {std::move(global.name), std::move(shape), ranks_[i].chunks[v][t].dtype});
+            add_tensor(view, std::move(global), ranks_[i].chunks[v][t].dtype);
           }
         }
       }
+    }
+  }
+
+  // As torch_dist stores it: whole, or the pieces of a parameter that it never stores so.
+  void add_tensor(const LocalView& view, GlobalName global, DType dtype) {
+    const auto parameter = find_parameter(global.name);
+    if (!parameter) {
+      fail(ErrorKind::unsupported,
+           "it is unknown where the ranks hold tensor {} (it is not a parameter of a plain GPT "
+           "model); {} shows each rank's tensors as they are",
+           view.name, option("raw"));
+    }
+    const ParameterRow& row = *parameter->row;
+    Dims shape = global_shape(view, global, row);
+    if (row.pieces.empty()) {
+      tensors_.push_back({std::move(global.name), std::move(shape), dtype});
+      return;
+    }
+    const size_t axis = global.layer_axis ? 1 : 0;
+    int64_t rows = 0;
+    for (const RowPiece& piece : row.pieces) {
+      Dims of_piece = shape;
+      if (axis < shape.size()) of_piece[axis] = piece.rows(run_.mixers);
+      rows += piece.rows(run_.mixers);
+      tensors_.push_back({global.name + std::string(piece.suffix), std::move(of_piece), dtype});
+    }
+    if (axis >= shape.size() || shape[axis] != rows) {
+      fail(ErrorKind::mismatch, "tensor {} of shape {} should have {} rows, as the arguments say",
+           view.name, to_string(shape), rows);
     }
   }
 
@@ -100,16 +127,9 @@ class Placer {
     return ferry::layers_are_alike(names);
   }
 
-  Dims global_shape(const LocalView& view, const GlobalName& global) {
-    const auto parameter = find_parameter(global.name);
-    if (!parameter) {
-      fail(ErrorKind::unsupported,
-           "it is unknown where the ranks hold tensor {} (it is not a parameter of a plain GPT "
-           "model); {} shows each rank's tensors as they are",
-           view.name, option("raw"));
-    }
-    const Split split = parameter->row->split;
-    const int64_t ranks = parameter->row->routed ? run_.expert_tensor : run_.tensor;
+  Dims global_shape(const LocalView& view, const GlobalName& global, const ParameterRow& row) {
+    const Split split = row.split;
+    const int64_t ranks = row.routed ? run_.expert_tensor : run_.tensor;
     Dims shape = view.shape;
     const bool by_rows = split == Split::rows || split == Split::gated_rows ||
                          (split == Split::latent_rows && latent_is_split(view));
@@ -219,6 +239,10 @@ std::string global_parameter_name(const ModelLayout& layout, const LocalParamete
   if (parameter.expert >= 0 && experts != std::string::npos &&
       !leading_number(std::string_view(name).substr(experts + kRoutedExperts.size()), &rest)) {
     name.insert(experts + kRoutedExperts.size(), std::to_string(parameter.expert) + ".");
+  }
+  const auto found = find_parameter(name);
+  if (found && found->piece >= 0 && !found->row->pieces.empty()) {
+    name.resize(name.size() - found->row->pieces[static_cast<size_t>(found->piece)].suffix.size());
   }
   return name;
 }

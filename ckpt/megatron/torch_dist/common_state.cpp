@@ -192,7 +192,7 @@ Dims stacked_axes(const StateTensor& tensor) {
 }
 
 ModuleAxes modules_of_tensors(const RunState& state) {
-  constexpr std::string_view kAttention = ".self_attention.";
+  constexpr std::string_view kAttention = ".self_attention.", kOutput = "linear_proj";
   ModuleAxes modules;
   for (const StateTensor& tensor : state.tensors) {
     const size_t dot = tensor.name.rfind('.');
@@ -201,8 +201,9 @@ ModuleAxes modules_of_tensors(const RunState& state) {
     if (!module.starts_with("decoder.") && !module.starts_with("mtp.")) continue;
     const Dims axes = stacked_axes(tensor);
     if (has_extra_state(module)) modules.emplace(module, axes);
-    // The attention itself has no parameter to be known by.
-    if (const size_t at = module.find(kAttention); at != std::string::npos) {
+    // The attention itself has no parameter to be known by; linear attention is none of its kind.
+    const size_t at = module.find(kAttention);
+    if (at != std::string::npos && module.substr(at + kAttention.size()) == kOutput) {
       modules.emplace(module.substr(0, at + kAttention.size()) + "core_attention", axes);
     }
   }

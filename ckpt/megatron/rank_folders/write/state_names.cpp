@@ -45,8 +45,8 @@ class StateNamer {
   std::string module(std::string_view suffix) const {
     const auto found = layer_parameter(suffix);
     if (found && found->row->routed) return of_expert(*found);
-    // The two halves of a gated projection that torch_dist may store apart are one parameter.
-    if (found && found->half != Half::none) return std::string(found->row->name);
+    // The pieces that torch_dist may store apart are one parameter.
+    if (found && found->piece >= 0) return std::string(found->row->name);
     // Latent attention's own norms are named by their modules already (state/norm_names.h).
     const std::string separate = found ? separate_norm_name(suffix, *found) : std::string(suffix);
     const bool is_named = modules_.norms_in_linears || separate.starts_with("self_attention.");
@@ -73,7 +73,10 @@ std::optional<std::string> linear_module(std::string_view name) {
   if (dot == std::string_view::npos) return std::nullopt;
   const std::string_view module = name.substr(0, dot);
   const std::string_view last = module.substr(module.rfind('.') + 1);
-  if (!last.starts_with("linear_") && last != "eh_proj" && last != kOutput) return std::nullopt;
+  if (!last.starts_with("linear_") && last != "eh_proj" && last != "in_proj" &&
+      last != "out_proj" && last != kOutput) {
+    return std::nullopt;
+  }
   return std::string(module);
 }
 

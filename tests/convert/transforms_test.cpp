@@ -49,7 +49,7 @@ std::vector<Result> transform(Transform kind, const Dims& shape, const Architect
                               const std::string& name = "x") {
   Rule rule;
   rule.transform = kind;
-  Link link{&rule, name, {}, shape};
+  Link link{&rule, nullptr, name, {}, shape};
   std::vector<int> source(static_cast<size_t>(element_count(shape, name)));
   std::iota(source.begin(), source.end(), 0);
   std::vector<Result> results;
@@ -184,7 +184,7 @@ TEST(Transforms, GateAndUpBlocksMustDivideTheRows) {
   a.expert_glu_block = 3;
   Rule rule;
   rule.transform = Transform::gate_up;
-  const Link link{&rule, "decoder.layers.0.mlp.experts.experts.1.x", {}, {8, 1}};
+  const Link link{&rule, nullptr, "decoder.layers.0.mlp.experts.experts.1.x", {}, {8, 1}};
   EXPECT_THROW(parts_of(link, a), Error);
 }
 

@@ -41,7 +41,7 @@ def check(ferry, folder, out):
         expected = [reference['logits']]
         mtp = list(reference.get('further_logits', [])) or [reference[name] for name in sorted(reference.files) if name.startswith('mtp_logits_')]
         if mtp:
-            logits += mtp_logits(model, tokens)
+            logits += mtp_logits(model, tokens, out)
             expected += mtp
         if len(logits) != len(expected): problems.append(f'logits of {len(logits) - 1} MTP layers, not of {len(expected) - 1}')
     columns = min(logits[0].shape[-1], expected[0].shape[-1])
@@ -53,8 +53,36 @@ def check(ferry, folder, out):
         difference, relative = max(difference, distance), max(relative, distance / float(np.abs(theirs).mean()))
     return config['model_type'], columns, difference, relative, problems
 
-def mtp_logits(model, tokens):
+def one_layer_mtp_logits(model, tokens, out):
+    """Those of Qwen3-Next's MTP layer, which transformers leaves out: built of its classes by hand."""
+    from safetensors import safe_open
+    from transformers.masking_utils import create_causal_mask
+    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer, Qwen3NextRMSNorm
+    config = model.config
+    config.layer_types = [*config.layer_types, 'full_attention']
+    layer = Qwen3NextDecoderLayer(config, config.num_hidden_layers).float().eval()
+    with safe_open(os.path.join(out, 'model.safetensors'), 'pt') as file:
+        tensors = {name[len('mtp.'):]: file.get_tensor(name).float() for name in file.keys() if name.startswith('mtp.')}
+    inner = {name[len('layers.0.'):]: tensor for name, tensor in tensors.items() if name.startswith('layers.0.')}
+    experts = [[inner.pop(f'mlp.experts.{e}.{part}_proj.weight') for part in ('gate', 'up', 'down')] for e in range(config.num_experts)]
+    inner['mlp.experts.gate_up_proj'] = torch.stack([torch.cat(each[:2]) for each in experts])
+    inner['mlp.experts.down_proj'] = torch.stack([each[2] for each in experts])
+    layer.load_state_dict(inner)
+    def norm(name, x):
+        of_class = Qwen3NextRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        of_class.weight.data = tensors[name + '.weight']
+        return of_class(x)
+    embedded = model.model.embed_tokens(torch.roll(tokens, -1, dims=1))
+    hidden = model.model(tokens, use_cache=False).last_hidden_state
+    x = torch.cat([norm('pre_fc_norm_embedding', embedded), norm('pre_fc_norm_hidden', hidden)], -1) @ tensors['fc.weight'].T
+    positions = torch.arange(tokens.shape[1])[None]
+    mask = create_causal_mask(config=config, inputs_embeds=x, attention_mask=None, past_key_values=None, position_ids=positions)
+    x = layer(x, position_embeddings=model.model.rotary_emb(x, positions), attention_mask=mask, position_ids=positions)
+    return [model.lm_head(norm('norm', x[0] if isinstance(x, tuple) else x)).float().numpy()]
+
+def mtp_logits(model, tokens, out):
     """Those of the MTP layers, as transformers' speculative decoding runs them."""
+    if model.config.model_type == 'qwen3_next': return one_layer_mtp_logits(model, tokens, out)
     from transformers.cache_utils import MtpCache
     from transformers.modeling_layers import MtpModel
     mtp = MtpModel.from_pretrained(model).float().eval()

@@ -55,6 +55,21 @@ std::vector<Rule> mtp_layer() {
   };
 }
 
+// A size of delta nets, of which a model without any has none.
+ConfigRow delta_net_size(std::string_view key, int64_t A::*member) {
+  ConfigRow row = codec::plain(key, member);
+  const std::string name(key);
+  row.read = [read = row.read, member, name](nlohmann::json& config, A& a) {
+    if (a.any_linear()) return read(config, a);
+    a.*member = 0;
+    config.erase(name);
+  };
+  row.write = [write = row.write](const A& a, nlohmann::json& config) {
+    if (a.any_linear()) write(a, config);
+  };
+  return row;
+}
+
 std::vector<ConfigRow> common_config() {
   return {codec::implied(&A::qk_norm, true),
           codec::implied(&A::zero_centered_norms, true),
@@ -62,12 +77,12 @@ std::vector<ConfigRow> common_config() {
           codec::plain("head_dim", &A::head_dim),
           codec::constant("attention_bias", false),
           codec::partial_rotary(),
-          codec::plain("linear_num_key_heads", &A::linear_key_heads),
-          codec::plain("linear_num_value_heads", &A::linear_value_heads),
-          codec::plain("linear_key_head_dim", &A::linear_key_dim),
-          codec::plain("linear_value_head_dim", &A::linear_value_dim),
-          codec::plain("linear_conv_kernel_dim", &A::linear_conv),
-          codec::linear_layers()};
+          codec::linear_layers(),
+          delta_net_size("linear_num_key_heads", &A::linear_key_heads),
+          delta_net_size("linear_num_value_heads", &A::linear_value_heads),
+          delta_net_size("linear_key_head_dim", &A::linear_key_dim),
+          delta_net_size("linear_value_head_dim", &A::linear_value_dim),
+          delta_net_size("linear_conv_kernel_dim", &A::linear_conv)};
 }
 
 // A class whose layers are all mixtures has no width of other MLPs, which Megatron's arguments

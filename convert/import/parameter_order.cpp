@@ -15,7 +15,17 @@ namespace ferry {
 namespace {
 
 // Modules of a layer, in order. '#' is the router and the experts, in either order.
-constexpr std::array<std::string_view, 34> kListedModules = {"ln_1",
+constexpr std::array<std::string_view, 44> kListedModules = {"ln_1",
+                                                             "linear_attn",
+                                                             "linear_attn.conv1d",
+                                                             "linear_attn.in_proj_qkvz",
+                                                             "linear_attn.in_proj_ba",
+                                                             "linear_attn.norm",
+                                                             "linear_attn.out_proj",
+                                                             "linear_attn.in_proj_qkv",
+                                                             "linear_attn.in_proj_z",
+                                                             "linear_attn.in_proj_b",
+                                                             "linear_attn.in_proj_a",
                                                              "self_attn.q_proj",
                                                              "self_attn.q_a_proj",
                                                              "self_attn.q_a_layernorm",
@@ -51,8 +61,8 @@ constexpr std::array<std::string_view, 34> kListedModules = {"ln_1",
                                                              "post_attention_layernorm"};
 constexpr std::array<std::string_view, 8> kListedOfExperts = {
     "gate_up_proj", "down_proj_all", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"};
-constexpr std::array<std::string_view, 5> kListedAttributes = {"weight", "bias", "alpha_p",
-                                                               "alpha_n", ""};
+constexpr std::array<std::string_view, 7> kListedAttributes = {
+    "weight", "bias", "dt_bias", "A_log", "alpha_p", "alpha_n", ""};
 constexpr std::array<std::string_view, 7> kListedOutside = {
     "embed_tokens.weight", "wte.weight",  "wpe.weight", "",  // "": the layers
     "norm.weight",         "ln_f.weight", "ln_f.bias"};

@@ -20,7 +20,7 @@ void stack(StackPlace& place, std::string_view before, int64_t extent) {
 
 StackPlace stack_place(const std::string& canonical, const Architecture& a) {
   StackPlace place{canonical, {}, {}};
-  const bool stacks_layers = !a.numbers_layers && (a.experts == 0 || a.all_moe());
+  const bool stacks_layers = !a.numbers_layers && !a.any_linear() && (a.experts == 0 || a.all_moe());
   if (stacks_layers) stack(place, kLayersPrefix, a.layers);
   stack(place, kExpertsInfix, a.experts);
   return place;

@@ -123,7 +123,7 @@ TEST(Arguments, LayersWithExperts) {
 
 TEST(Arguments, WhatNothingCanExpressIsNamed) {
   EXPECT_THAT(read(json::object()).problems, IsEmpty());
-  const json changes[] = {{{"layernorm_zero_centered_gamma", true}},
+  const json changes[] = {{{"experimental_attention_variant", "gated_delta_product"}},
                           {{"apply_residual_connection_post_layernorm", true}},
                           {{"rotary_interleaved", true}},
                           {{"softmax_type", "learnable"}},

@@ -212,13 +212,13 @@ TEST(Export, HalvesMustMatch) {
   ExportedModel model("llama");
   model.tensors = test::split_halves(model.tensors);
   model.tensors["decoder.layers.0.mlp.linear_fc1.weight_v"] = {{2}, {1, 2}};
-  EXPECT_THAT(model.failure(ErrorKind::mismatch), HasSubstr("are two halves"));
+  EXPECT_THAT(model.failure(ErrorKind::mismatch), HasSubstr("are parts of one"));
 }
 
 TEST(Export, ArgumentsThatNothingExpressesAreRefused) {
   ExportedModel model("llama");
-  model.args["apply_layernorm_1p"] = true;
-  EXPECT_THAT(model.failure(ErrorKind::unsupported), HasSubstr("apply_layernorm_1p is true"));
+  model.args["qk_l2_norm"] = true;
+  EXPECT_THAT(model.failure(ErrorKind::unsupported), HasSubstr("qk_l2_norm is true"));
 }
 
 TEST(Export, TokenizerFilesAreFoundAndRead) {

@@ -115,8 +115,10 @@ TEST_P(Models, ComeBackThroughRunsAtSeveralLayouts) {
 }
 
 TEST(Import, PredictionLayersComeBackThroughRuns) {
-  Model model("deepseek_v3", {{"mtp_num_layers", 1}});
-  expect_back_through_runs(model);
+  for (const char* family : {"deepseek_v3", "qwen3_next", "qwen3_5_text"}) {
+    Model model(family, {{"mtp_num_layers", 1}});
+    expect_back_through_runs(model);
+  }
 }
 
 TEST(Import, WhatTheTwoSidesComputeOtherwiseIsReported) {

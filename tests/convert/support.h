@@ -16,6 +16,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/parameter_names.h"
 #include "convert/model/family.h"
 #include "tests/io/memory_file_system.h"
 
@@ -118,10 +119,33 @@ inline Tensors stacked(const Tensors& tensors, const std::string& before, int64_
   return result;
 }
 
-/// As today's Megatron-LM stacks them: experts always, layers where all are alike.
+/// In the pieces that torch_dist stores parameters in which it never stores whole.
+inline Tensors in_pieces(const Tensors& tensors, const Architecture& a) {
+  Tensors result;
+  for (const auto& [name, tensor] : tensors) {
+    const auto parameter = find_parameter(name);
+    if (!parameter || parameter->row->pieces.empty()) {
+      result[name] = tensor;
+      continue;
+    }
+    auto begin = tensor.values.begin();
+    for (const RowPiece& piece : parameter->row->pieces) {
+      Tensor& part = result[name + std::string(piece.suffix)];
+      part.shape = tensor.shape;
+      part.shape[0] = piece.rows(a);
+      const auto end = begin + element_count(part.shape, name);
+      part.values.assign(begin, end);
+      begin = end;
+    }
+  }
+  return result;
+}
+
+/// As today's Megatron-LM stores them: in pieces, experts stacked, and layers where all are alike.
 inline Tensors stacked_as_today(Tensors tensors, const Architecture& a) {
+  tensors = in_pieces(tensors, a);
   if (a.experts > 0) tensors = stacked(tensors, ".mlp.experts.experts.", a.experts);
-  if (a.experts > 0 && !a.all_moe()) return tensors;
+  if ((a.experts > 0 && !a.all_moe()) || a.any_linear()) return tensors;
   return stacked(tensors, "decoder.layers.", a.layers);
 }
 

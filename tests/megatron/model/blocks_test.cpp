@@ -98,8 +98,8 @@ TEST(Blocks, OnlyGatedProjectionsHaveHalves) {
   const auto gate = layer_parameter("mlp.linear_fc1.weight_w");
   const auto up = layer_parameter("mlp.linear_fc1.weight_v");
   ASSERT_TRUE(gate && up);
-  EXPECT_EQ(gate->half, Half::gate);
-  EXPECT_EQ(up->half, Half::up);
+  EXPECT_EQ(gate->piece, 0);
+  EXPECT_EQ(up->piece, 1);
   EXPECT_LT(gate->order, up->order);
   EXPECT_TRUE(layer_parameter("mlp.experts.experts.3.linear_fc1.bias_w").has_value());
   EXPECT_FALSE(layer_parameter("mlp.linear_fc2.weight_w").has_value());

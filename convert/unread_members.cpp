@@ -36,6 +36,8 @@ constexpr std::string_view kHarmless[] = {
     "ep_size", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
     "summary_type", "summary_use_proj", "classifier_dropout", "num_logits_to_keep",
     "reorder_and_upcast_attn",
+    // of positions in pictures: a token's are the same along all three axes
+    "mrope_interleaved", "mrope_section",
     // of tokens
     "bos_token", "bos_token_id", "decoder_start_token_id", "eos_token", "eos_token_id", "pad_token",
     "pad_token_id", "sep_token_id", "unk_token_id", "model_max_length", "max_sequence_length",

@@ -8,12 +8,16 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
 #include "convert/arguments/arguments.h"
 #include "convert/base_only.h"
+#include "convert/config/expressible.h"
 #include "convert/config_json.h"
+#include "convert/config_value.h"
 #include "convert/export/export_tensors.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise_fp8.h"
+#include "convert/language_part.h"
 #include "convert/recognise.h"
 #include "convert/rewrite/rewrite.h"
 #include "convert/tokenizer.h"
@@ -32,6 +36,15 @@ int64_t embedding_rows(const Checkpoint& checkpoint, const Architecture& archite
          checkpoint.path, found ? "of shape " + to_string(found->shape) : "missing");
   }
   return found->shape[0];
+}
+
+// The family of the folder that the model came from, where that can express the model.
+std::optional<std::string> family_of(const Checkpoint& original, const Architecture& architecture) {
+  const auto config = read_hugging_face_config(*original.catalog->file_system, original.path);
+  if (!config) return std::nullopt;
+  const Family* family = find_family(text_of(language_config(*config), "model_type", ""));
+  if (family == nullptr || !unsupported_reasons(*family, architecture).empty()) return std::nullopt;
+  return family->name;
 }
 
 ReadArguments read_model(const Checkpoint& checkpoint) {
@@ -57,7 +70,9 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   check_no_adapter(checkpoint);
   ReadArguments read = read_model(checkpoint);
   Architecture& a = read.architecture;
-  const Family& family = choose_family(a, options.family, checkpoint.path);
+  std::optional<std::string> requested = options.family;
+  if (!requested && options.original != nullptr) requested = family_of(*options.original, a);
+  const Family& family = choose_family(a, requested, checkpoint.path);
 
   Export result;
   result.family = family.name;

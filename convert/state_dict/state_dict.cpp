@@ -150,10 +150,9 @@ class StateDictReader {
   }
 
   void name(const ReadModel& known) {
-    std::string base, output;
+    std::string base;
     if (known.config) {
       base = known.config->family->base_prefix;
-      output = known.config->family->output_layer_name();
       result_.prefix = find_prefix(names_, expected_, base, checkpoint_.path);
     } else {
       result_.prefix = guess_prefix(names_);
@@ -164,8 +163,8 @@ class StateDictReader {
     std::vector<std::string> names;
     for (size_t i = 0; i < chosen_.size(); ++i) {
       if (!names_[i].starts_with(prefix)) {
-        // The output layer of a model of several parts, whose language model has a prefix.
-        if (names_[i] == output && expected_.contains(names_[i])) {
+        // The output layer and MTP layers of a model of several parts, whose decoder has a prefix.
+        if (!names_[i].starts_with(base) && expected_.contains(names_[i])) {
           inside.push_back(chosen_[i]);
           names.push_back(names_[i]);
           continue;

@@ -230,10 +230,12 @@ FamilyChoice choose_family(const nlohmann::json& config,
          found, same->family, option("family", same->family));
   }
   if (computes_otherwise(type)) {
+    const std::string_view why = why_not_in_megatron(type);
     fail(ErrorKind::unsupported,
          "{}: {}, which computes otherwise than the families that can be read ({}), whatever its "
-         "members say. Converting with {} writes it in another form",
-         path, found, names_of_families(), option("to", "hugging_face"));
+         "members say{}{}. Converting with {} writes it in another form",
+         path, found, names_of_families(), why.empty() ? "" : ": ", why,
+         option("to", "hugging_face"));
   }
   fail(ErrorKind::unsupported,
        "{}: {}; those that can be read are {}. If its class computes what one of these does, "

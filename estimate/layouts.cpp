@@ -67,7 +67,7 @@ std::optional<int64_t> last_stage_layers(const TrainArguments& a, int64_t pipeli
 
 EstimateSource source_of(const EstimateSource& source, const Candidate& candidate,
                          Recomputation recomputation) {
-  EstimateSource own{source.arguments, source.what, source.vocabulary, {}};
+  EstimateSource own{source.arguments, source.what, source.vocabulary, source.model, {}};
   TrainArguments& a = own.arguments;
   set_tensor_ranks(a, candidate.tensor);
   a.pipeline_model_parallel_size = candidate.pipeline;

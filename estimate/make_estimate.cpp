@@ -57,11 +57,20 @@ ParameterCounts count_parameters(const TrainArguments& a, const std::vector<Mode
   return counts;
 }
 
-// Works for models that the trainer cannot compute, too.
-std::vector<ModelTensor> tensors_of(const TrainArguments& a) {
+// The model of the arguments, with what they have no words for as `described` has it.
+Architecture architecture_of(const TrainArguments& a,
+                             const std::optional<Architecture>& described) {
   const LoadedValue args = namespace_of(a);
-  return model_tensors(read_arguments(args.value, "the arguments").architecture,
-                       parameter_dtype(a));
+  Architecture architecture = read_arguments(args.value, "the arguments").architecture;
+  if (!described) return architecture;
+  static_cast<PositionSettings&>(architecture) = *described;
+  static_cast<LinearAttentionSizes&>(architecture) = *described;
+  static_cast<IndexerSizes&>(architecture) = *described;
+  architecture.output_gate = described->output_gate;
+  architecture.sinks = described->sinks;
+  architecture.glu_clamp = described->glu_clamp;
+  architecture.glu_offset = described->glu_offset;
+  return architecture;
 }
 
 std::vector<RecomputeChoice> recompute_choices(const TrainArguments& arguments,
@@ -195,12 +204,16 @@ Estimate make_estimate(EstimateSource source, const EstimateOptions& options) {
   estimate.arguments =
       std::make_shared<const TrainArguments>(completed_for(source, options.gpus, estimate.notes));
   const TrainArguments& a = *estimate.arguments;
-  const std::vector<ModelTensor> tensors = tensors_of(a);
+  const Architecture architecture = architecture_of(a, source.model);
+  const std::vector<ModelTensor> tensors = model_tensors(architecture, parameter_dtype(a));
   estimate.parameters = count_parameters(a, tensors, source.vocabulary);
   estimate.operations_per_token =
       floating_point_operations(a, 1) / static_cast<double>(*a.seq_length);
   std::vector<StagePlan> stages;
   try {
+    if (const auto reasons = untrainable_reasons(architecture); !reasons.empty()) {
+      fail(ErrorKind::unsupported, "this model cannot be trained: {}", fmt::join(reasons, "; "));
+    }
     const RunModel model = model_of(a, nullptr);
     stages = memory_plan(a, model, device_kind(a));
     estimate.recompute = recompute_choices(a, model);

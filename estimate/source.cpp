@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -106,10 +107,14 @@ void take_model(EstimateSource& source, const Value& args, const std::vector<std
                 const FileSystem& files) {
   std::vector<std::string> all;
   for (const std::string& flag : flags) {
-    for (std::string& word : split_words(flag, path)) all.push_back(std::move(word));
+    std::vector<std::string> words_of_flag = split_words(flag, path);
+    const ArgumentRow* row = find_flag(words_of_flag.front());
+    if (row == nullptr || !row->is_bound()) continue;  // source.model has it
+    std::ranges::move(words_of_flag, std::back_inserter(all));
   }
   source.arguments = parse_arguments(all, files);
   take_namespace(source, args);
+  source.model = read_arguments(args, path).architecture;
   assume_run(source, words);
 }
 
@@ -166,6 +171,7 @@ void read_checkpoint(EstimateSource& source, const std::shared_ptr<const FileSys
   }
   source.arguments = default_arguments();
   take_namespace(source, checkpoint.args.value);
+  source.model = read_arguments(checkpoint.args.value, path).architecture;
 }
 
 void take_vocabulary(EstimateSource& source) {

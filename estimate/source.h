@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ckpt/io/file_system.h"
+#include "ckpt/megatron/model/architecture.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/train_arguments.h"
 
@@ -17,6 +19,8 @@ struct EstimateSource {
   TrainArguments arguments;  // not complete yet
   std::string what;          // "a config.json of family llama"
   int64_t vocabulary = 0;    // tokens, without padding; 0: unknown
+  /// The model, where something describes it: it may have what the arguments have no words for.
+  std::optional<Architecture> model;
   std::vector<std::string> notes;
 };
 

@@ -8,6 +8,7 @@ constexpr ArgumentOf kAll = ArgumentOf::all;
 constexpr ArgumentOf kLatent = ArgumentOf::latent;
 constexpr ArgumentOf kLinear = ArgumentOf::linear;
 constexpr ArgumentOf kExperts = ArgumentOf::experts;
+constexpr ArgumentOf kIndexers = ArgumentOf::indexers;
 constexpr ArgumentForm kPlainForm = ArgumentForm::plain;
 constexpr ArgumentForm kOrNone = ArgumentForm::none_at_zero;
 
@@ -44,6 +45,16 @@ constexpr Argument kPlain[] = {
     {"apply_layernorm_1p", &A::zero_centered_norms},
     {"layernorm_zero_centered_gamma", &A::zero_centered_norms, kAll, kPlainForm,
      "--apply-layernorm-1p"},
+    {"dsa_indexer_n_heads", &A::index_heads, kIndexers, kPlainForm, "--dsa-indexer-n-heads"},
+    {"dsa_indexer_head_dim", &A::index_dim, kIndexers, kPlainForm, "--dsa-indexer-head-dim"},
+    {"dsa_indexer_topk", &A::index_tokens, kIndexers, kPlainForm, "--dsa-indexer-topk"},
+    {"dsa_indexer_topk_freq", &A::index_every, kIndexers, kPlainForm, "--dsa-indexer-topk-freq"},
+    {"dsa_indexer_skip_topk_offset", &A::index_first, kIndexers, kPlainForm,
+     "--dsa-indexer-skip-topk-offset"},
+    {"dsa_indexer_rope_interleaved", &A::index_rope_interleaved, kIndexers, kPlainForm,
+     "--dsa-indexer-rope-interleaved"},
+    {"dsa_indexer_k_norm_epsilon", &A::index_norm_eps, kIndexers, kOrNone,
+     "--dsa-indexer-k-norm-epsilon"},
     {"num_moe_experts", &A::experts, kAll, kOrNone},
     {"num_experts", &A::experts, kAll, kOrNone},
     {"moe_router_topk", &A::experts_per_token, kExperts},
@@ -62,6 +73,8 @@ constexpr Argument kPlain[] = {
     {"moe_shared_expert_glu_interleave_size", &A::shared_glu_block, kExperts, kOrNone,
      "--moe-shared-expert-glu-interleave-size"},
     {"mtp_num_layers", &A::mtp_layers, kAll, kOrNone},
+    {"activation_func_clamp_value", &A::glu_clamp, kAll, kOrNone, "--activation-func-clamp-value"},
+    {"glu_linear_offset", &A::glu_offset, kAll, kPlainForm, "--glu-linear-offset"},
 };
 
 constexpr ActivationFlag kActivations[] = {
@@ -74,8 +87,9 @@ constexpr ActivationFlag kActivations[] = {
 };
 
 constexpr Word<Norm> kNorms[] = {{"RMSNorm", Norm::rms}, {"LayerNorm", Norm::layer}};
-constexpr Word<Positions> kPositions[] = {{"rope", Positions::rope},
-                                          {"learned_absolute", Positions::learned}};
+// The first word of a value is written.
+constexpr Word<Positions> kPositions[] = {
+    {"rope", Positions::rope}, {"yarn", Positions::rope}, {"learned_absolute", Positions::learned}};
 constexpr Word<RouterScore> kScores[] = {{"softmax", RouterScore::softmax},
                                          {"sigmoid", RouterScore::sigmoid}};
 
@@ -96,9 +110,11 @@ bool has_argument(ArgumentOf of, const Architecture& a) {
     case ArgumentOf::linear:
       return a.any_linear();
     case ArgumentOf::experts:
-      break;
+      return a.experts > 0;
+    case ArgumentOf::indexers:
+      return a.index_heads > 0;
   }
-  return a.experts > 0;
+  return false;
 }
 
 }  // namespace ferry

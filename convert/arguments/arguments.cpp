@@ -38,6 +38,7 @@ class Reader {
     }
     for (const Argument& argument : plain_arguments()) read(argument);
     read_attention();
+    read_indexers();
     read_positions();
     read_linear_attention();
     read_window();
@@ -94,6 +95,7 @@ class Reader {
     }
     if (a_.head_dim == 0 && a_.heads > 0) a_.head_dim = a_.hidden / a_.heads;
     const auto norm = get("normalization").string().value_or("");
+    a_.sinks = says("softmax_type", "learnable");
     a_.norm = args_.has("normalization") ? value_of(norm_words(), norm, Norm::rms) : Norm::layer;
   }
 
@@ -107,6 +109,7 @@ class Reader {
       }
       return;
     }
+    if (*variant == "dsa") return;  // read_indexers()
     if (*variant != "gated_delta_net") {
       return problem(
           "experimental_attention_variant is {}, which no Hugging Face family can express",
@@ -125,16 +128,31 @@ class Reader {
     if (freq.is_none()) problem("{} is set without linear_attention_freq", *variant);
   }
 
+  void read_indexers() {
+    a_.index_first = std::max<int64_t>(a_.index_first, 1);
+    if (!says("experimental_attention_variant", "dsa")) {
+      static_cast<IndexerSizes&>(a_) = {};
+    } else if (a_.index_heads < 1 || a_.index_dim < 1 || a_.index_tokens < 1 ||
+               a_.index_every < 1) {
+      fail(ErrorKind::mismatch,
+           "{}: its Megatron arguments lack a size of the indexers (dsa_indexer_n_heads, "
+           "dsa_indexer_head_dim, dsa_indexer_topk, dsa_indexer_topk_freq), or it is not positive",
+           path_);
+    } else {
+      check_flags({"dsa_indexer_scoring_relu"}, true);
+    }
+  }
+
   void read_positions() {
-    const std::optional<std::string_view> kind = get("position_embedding_type").string();
-    const bool latent_default = a_.mla && (!kind || kind == "yarn");
-    a_.position_kind = latent_default
-                           ? Positions::rope
-                           : value_of(position_words(), kind.value_or(""), Positions::other);
+    const std::string_view kind =
+        get("position_embedding_type").string().value_or(a_.mla ? "yarn" : "");
+    a_.position_kind = value_of(position_words(), kind, Positions::other);
     if (is("use_rotary_position_embeddings", true)) a_.position_kind = Positions::rope;
     a_.rotary_fraction = get("rotary_percent").real().value_or(1);
+    a_.rope_interleaved = is("rotary_interleaved", true);
     read_unrotated_layers();
     if (a_.mla) return read_latent_positions();
+    if (kind == "yarn") return read_yarn();
     if (const auto factor = get("rotary_seq_len_interpolation_factor").real();
         factor.value_or(1) != 1) {
       a_.rope_scaling = RopeScaling::linear;
@@ -169,6 +187,25 @@ class Reader {
       problem("no_rope_freq has {} entries for {} layers", freq.size(), a_.layers);
     }
     if (std::ranges::count(a_.unrotated_layers, true) == 0) a_.unrotated_layers.clear();
+  }
+
+  // By the arguments of Megatron-LM, or the members that Megatron Bridge stores.
+  void read_yarn() {
+    const auto either = [this](std::string_view name, std::string_view other, double otherwise) {
+      return get(name).real().value_or(get(other).real().value_or(otherwise));
+    };
+    const YarnConstants usual;
+    const double factor = either("yarn_rotary_scaling_factor", "rotary_scaling_factor", 1);
+    if (factor == 1) return;
+    a_.rope_scaling = RopeScaling::yarn;
+    a_.rope_factor = factor;
+    a_.rope_original_positions =
+        get("yarn_original_max_position_embeddings").integer().value_or(usual.original_positions);
+    a_.rope_beta_fast = get("yarn_beta_fast").real().value_or(usual.beta_fast);
+    a_.rope_beta_slow = get("yarn_beta_slow").real().value_or(usual.beta_slow);
+    a_.rope_mscale = either("yarn_mscale", "mscale", 1);
+    a_.rope_mscale_all_dim = either("yarn_mscale_all_dim", "mscale_all_dim", 0);
+    a_.rope_truncates = !is("yarn_correction_range_round_to_int", false);
   }
 
   // Latent attention scales by YaRN by default; a factor of 1 makes that plain RoPE.
@@ -325,12 +362,10 @@ void Reader::check_expressible() {
               false);
   check_flags({"attn_layernorm", "mlp_layernorm", "final_layernorm"}, true);
   check_unset({"hybrid_layer_pattern", "hybrid_override_pattern", "moe_latent_size",
-               "activation_func_clamp_value", "softmax_scale", "mrope_section",
-               "heterogeneous_layers_config_path", "heterogeneous_layers_config_encoded_json"});
-  check_number("glu_linear_offset", 0);
+               "softmax_scale", "mrope_section", "heterogeneous_layers_config_path",
+               "heterogeneous_layers_config_encoded_json"});
   check_number("input_embeddings_multiplier", 1);
-  if (!a_.mla) check_flags({"rotary_interleaved"}, false);
-  if (const auto kind = get("softmax_type").string(); kind && kind != "vanilla") {
+  if (const auto kind = get("softmax_type").string(); kind && kind != "vanilla" && !a_.sinks) {
     problem("softmax_type is {}, which no Hugging Face family can express", *kind);
   }
   if (a_.experts > 0 && !get("moe_router_topk_limited_devices").is_none()) {

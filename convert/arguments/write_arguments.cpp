@@ -25,6 +25,7 @@ class Writer {
     }
     write_attention();
     write_linear_attention();
+    if (a_.index_heads > 0) write_indexers();
     write_positions();
     write_window();
     write_activation();
@@ -85,6 +86,23 @@ class Writer {
     put("num_query_groups", grouped ? draft_.integer(a_.groups) : draft_.none());
     put("normalization", word_of(norm_words(), a_.norm));
     put("apply_query_key_layer_scaling", false);
+    if (!a_.sinks) return;
+    put("softmax_type", "learnable");
+    say("--softmax-type learnable");
+  }
+
+  // Hadamard's rotation, of both queries and keys, changes nothing: DeepSeek has it, GLM has not.
+  void write_indexers() {
+    put("experimental_attention_variant", "dsa");
+    say("--experimental-attention-variant dsa");
+    put("dsa_indexer_rotate_activation", !a_.index_rope_interleaved);
+    if (a_.index_rope_interleaved) say("--no-dsa-indexer-rotate-activation");
+    put("dsa_indexer_scoring_relu", true);
+    // A list of kinds, of experts, makes Megatron-LM save layers by number.
+    if (a_.index_every > 1 && a_.experts == 0) {
+      problem(
+          "only some of its layers have an indexer, which Megatron-LM saves for mixtures alone");
+    }
   }
 
   void write_linear_attention() {
@@ -103,13 +121,14 @@ class Writer {
     put("use_rotary_position_embeddings", false);
     put("rotary_percent", a_.rotary_fraction);
     if (a_.rotary_fraction != 1) say("--rotary-percent {}", a_.rotary_fraction);
-    put("rotary_interleaved", false);
+    put("rotary_interleaved", a_.rope_interleaved);
     put("use_rope_scaling", a_.rope_scaling == RopeScaling::llama3);
     if (!a_.unrotated_layers.empty()) {
       put("no_rope_freq", a_.unrotated_layers);
       say("--no-rope-freq [{:d}]", fmt::join(a_.unrotated_layers, ","));
     }
     if (a_.mla) return write_latent_positions();
+    if (a_.position_kind != Positions::rope) return;
     switch (a_.rope_scaling) {
       case RopeScaling::none:
         break;
@@ -120,7 +139,7 @@ class Writer {
         write_llama3_scaling();
         break;
       case RopeScaling::yarn:
-        problem("YaRN scales its positions: ferry writes that for latent attention alone");
+        write_yarn();
         break;
     }
   }
@@ -145,6 +164,23 @@ class Writer {
     say("--rope-scaling-factor {}", a_.rope_factor);
   }
 
+  void write_yarn() {
+    put("position_embedding_type", "yarn");
+    const auto write = [&](std::string_view name, std::string_view flag, auto value) {
+      put(name, value);
+      say("{} {}", flag, value);
+    };
+    write("rotary_scaling_factor", "--rotary-scaling-factor", a_.rope_factor);
+    write("yarn_original_max_position_embeddings", "--yarn-original-max-position-embeddings",
+          a_.rope_original_positions);
+    write("yarn_beta_fast", "--yarn-beta-fast", a_.rope_beta_fast);
+    write("yarn_beta_slow", "--yarn-beta-slow", a_.rope_beta_slow);
+    write("mscale", "--mscale", a_.rope_mscale);
+    write("mscale_all_dim", "--mscale-all-dim", a_.rope_mscale_all_dim);
+    put("yarn_correction_range_round_to_int", a_.rope_truncates);
+    if (!a_.rope_truncates) say("--no-yarn-correction-range-round-to-int");
+  }
+
   // A factor of 1 makes YaRN plain RoPE.
   void write_latent_positions() {
     const bool yarn = a_.rope_scaling == RopeScaling::yarn;
@@ -153,6 +189,9 @@ class Writer {
     }
     if (yarn) {
       const YarnConstants fixed;
+      if (!a_.rope_truncates) {
+        problem("the bounds of its YaRN are not rounded, those of latent attention always are");
+      }
       check_fixed("beta_fast", a_.rope_beta_fast, fixed.beta_fast);
       check_fixed("beta_slow", a_.rope_beta_slow, fixed.beta_slow);
       check_fixed("original_max_position_embeddings", a_.rope_original_positions,
@@ -202,7 +241,7 @@ class Writer {
   }
 
   void write_moe() {
-    if (a_.all_moe()) {
+    if (a_.all_moe() && a_.index_every == 1) {
       put("moe_layer_freq", int64_t{1});
     } else {
       put("moe_layer_freq", a_.moe_layers);

@@ -46,6 +46,7 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
   Architecture a = architecture;
   family->read_tensors([&](const std::string& name) { return tensors.has(name); }, a);
   for (const Link& link : expand(*family, a)) {
+    if (link.expert > 0) continue;  // a tensor of all experts, seen with the first
     const bool is_optional = link.rule->copies || link.rule->transform == Transform::constant;
     const bool one_element = link.rule->transform == Transform::single;
     std::vector<Part> parts;

@@ -85,10 +85,14 @@ class Comparison {
                                             missing.empty() ? "" : "; missing: " + missing));
     }
     std::vector<std::string> kinds;
-    const auto types = config_.find("layer_types");
-    if (types != config_.end() && types->is_array()) {
-      for (const json& type : *types)
-        kinds.push_back(type.is_string() ? type.get<std::string>() : "");
+    for (const char* of_layers : {"layer_types", "indexer_types"}) {
+      const auto types = config_.find(of_layers);
+      if (types == config_.end() || !types->is_array()) continue;
+      kinds.resize(std::max(kinds.size(), types->size()));
+      for (size_t i = 0; i < types->size(); ++i) {
+        const json& type = (*types)[i];
+        kinds[i] += type.is_string() ? type.get<std::string>() + " " : "";
+      }
     }
     const int64_t experts = first_of(
         config_, {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"});

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ckpt/base/checked.h"
+#include "ckpt/base/option_name.h"
 #include "convert/config/activation_names.h"
 #include "convert/config/layer_values.h"
 #include "convert/config_value.h"
@@ -117,6 +118,13 @@ ConfigRow constant(std::string_view key, json value) {
   return {.keys = {name}, .write = [=](const A&, json& config) { config[name] = value; }};
 }
 
+ConfigRow indifferent(std::string_view key, json value) {
+  ConfigRow row = constant(key, std::move(value));
+  row.nullable = row.keys;
+  row.read = [name = std::string(key)](json& config, A&) { config.erase(name); };
+  return row;
+}
+
 ConfigRow activation(std::vector<Activation> supported, std::string_view key) {
   const std::string name(key);
   return {.keys = {name},
@@ -132,6 +140,37 @@ ConfigRow activation(std::vector<Activation> supported, std::string_view key) {
                 reasons.push_back(fmt::format("the model's activation is {}, {} has {}",
                                               in_words(a.activation), family,
                                               in_words(supported.front())));
+              }};
+}
+
+// Megatron-LM's quick GEGLU has 1.702 as a constant.
+ConfigRow clamped_glu() {
+  return {.keys = {"swiglu_limit", "swiglu_alpha", "hidden_act"},
+          .numbers = {{.key = "swiglu_limit", .real = true}},
+          .read =
+              [](json& config, A& a) {
+                a.activation = Activation::quick_geglu;
+                a.glu_offset = 1;
+                a.glu_clamp = number_of(config, "swiglu_limit", 0);
+              },
+          .write =
+              [](const A& a, json& config) {
+                config["swiglu_limit"] = a.glu_clamp;
+                config["swiglu_alpha"] = 1.702;
+                config["hidden_act"] = "silu";
+              },
+          .unsupported =
+              [](const A& a, std::string_view family, std::vector<std::string>& reasons) {
+                if (a.activation != Activation::quick_geglu) {
+                  reasons.push_back(fmt::format("the model's activation is {}, {} has {}",
+                                                in_words(a.activation), family,
+                                                in_words(Activation::quick_geglu)));
+                }
+                if (a.glu_clamp > 0) return;
+                reasons.push_back(
+                    fmt::format("the model lacks a clamp of gate and up "
+                                "(activation_func_clamp_value), {} always has that",
+                                family));
               }};
 }
 
@@ -153,6 +192,37 @@ ConfigRow partial_rotary() {
                 }
               },
           .check = check_rotated_part};
+}
+
+ConfigRow zero_of_rope(std::string_view key, std::string_view meaning) {
+  const std::string name(key), words(meaning);
+  return {
+      .write =
+          [=](const A& a, json& config) {
+            for (const char* parameters : {"rope_parameters", "rope_scaling"}) {
+              if (!config.contains(parameters)) continue;
+              config[parameters][name] = 0.0;
+              // What it is computed with, whatever the scaling.
+              config[parameters].emplace("original_max_position_embeddings", a.positions);
+            }
+          },
+      .check =
+          [=](const json& config, const A&, std::vector<std::string>& reasons) {
+            const json value = rope_scaling_of(config).value(name, json(0));
+            if (value == 0) return;
+            reasons.push_back(fmt::format(
+                "{} of rope_parameters is {}: {}, which Megatron has no argument for; for a "
+                "model that is to be without, {} leaves it out",
+                name, value.dump(), words, option("ignored_members", "rope_parameters." + name)));
+          }};
+}
+
+ConfigRow unscaled_positions() {
+  return {
+      .unsupported = [](const A& a, std::string_view family, std::vector<std::string>& reasons) {
+        if (a.rope_scaling == RopeScaling::none) return;
+        reasons.push_back(fmt::format("the model has scaled positions, {} has none", family));
+      }};
 }
 
 ConfigRow no_rope_layers() {
@@ -282,6 +352,33 @@ ConfigRow layer_windows() {
                 config["sliding_window"] = or_null(a.window);
                 config["max_window_layers"] = first_windowed(a);
                 if (a.window > 0) config["layer_types"] = attention_types(a);
+              }};
+}
+
+ConfigRow window_by_kind(int64_t full_every) {
+  constexpr const char *kWindow = "sliding_window", *kKinds = "layer_types";
+  return {.keys = {kWindow, kKinds},
+          .nullable = {kWindow, kKinds},
+          .numbers = {{.key = kWindow, .least = 1}},
+          .read =
+              [=](json& config, A& a) {
+                const json kinds = config.value(kKinds, json());
+                const bool is_listed = is_of_layers(kinds, a);
+                a.windowed_layers = or_none(layer_values(a, [&](int64_t layer) {
+                  return is_listed ? kinds[static_cast<size_t>(layer)] == "sliding_attention"
+                                   : (layer + 1) % full_every != 0;
+                }));
+                a.window = a.windowed_layers.empty() ? 0 : integer_of(config, kWindow, 0);
+                if (a.window == 0) config.erase(kWindow);
+                if (a.window == 0 || std::ranges::count(a.windowed_layers, false) == 0) {
+                  a.windowed_layers.clear();
+                }
+              },
+          .write =
+              [=](const A& a, json& config) {
+                // The class makes masks of all kinds, whether a layer has them or not.
+                config[kWindow] = a.window > 0 ? a.window : a.positions;
+                config[kKinds] = attention_types(a);
               }};
 }
 

@@ -32,7 +32,10 @@ ConfigRow one_at_zero(std::string_view key, double Architecture::*member);
 /// A member that the class must have, with the only value that Megatron computes.
 ConfigRow constant(std::string_view key, nlohmann::json value);
 
-/// The same, in models with experts alone.
+/// A member that changes nothing in a model that Megatron can be, written as the class has it.
+ConfigRow indifferent(std::string_view key, nlohmann::json value);
+
+/// As constant(), in models with experts alone.
 ConfigRow of_mixtures(std::string_view key, nlohmann::json value);
 
 /// What the class always is, whatever its config.json says.
@@ -46,10 +49,18 @@ ConfigRow implied(T Block::*member, T value) {
 ConfigRow activation(std::vector<Activation> supported = {Activation::swiglu},
                      std::string_view key = "hidden_act");
 
+/// gpt-oss's clamped MLP: swiglu_limit, and members that must be as they are.
+ConfigRow clamped_glu();
+
 /// rope_theta, rope_scaling and rope_parameters.
 ConfigRow rope();
 /// The part of each head that is rotated: partial_rotary_factor, also inside rope_parameters.
 ConfigRow partial_rotary();
+/// A member of rope_parameters that must be 0 or missing, and is written as 0 because the class
+/// wants one. `meaning`: what others would do.
+ConfigRow zero_of_rope(std::string_view key, std::string_view meaning);
+/// The class scales positions in no way that Megatron has.
+ConfigRow unscaled_positions();
 /// no_rope_layers: 1 for each layer with rotary positions, 0 for the others; where it is missing,
 /// every no_rope_layer_interval-th has none.
 ConfigRow no_rope_layers();
@@ -72,6 +83,9 @@ ConfigRow heads_for_groups();
 ConfigRow window();
 /// use_sliding_window, sliding_window, and max_window_layers or layer_types: which layers have it.
 ConfigRow layer_windows();
+/// sliding_window and layer_types: which layers have it; where the file is silent all but every
+/// n-th.
+ConfigRow window_by_kind(int64_t full_every);
 /// use_sliding_window and sliding_window, for all layers or none.
 ConfigRow optional_window();
 
@@ -81,8 +95,19 @@ ConfigRow sparse_steps();
 /// there are, of which a model of dense layers alone has 0.
 ConfigRow first_dense_layers(std::string_view experts_key);
 
+/// mlp_layer_types ("dense" or "sparse" by layer), before first_k_dense_replace, which is
+/// `otherwise` where the file has neither.
+ConfigRow mixture_kinds(int64_t otherwise);
+
+/// Which layers have an indexer: indexer_types, index_topk_pattern, or index_topk_freq and
+/// index_skip_topk_offset.
+ConfigRow indexer_layers();
+
 /// n_shared_experts: the shared expert is as wide as so many routed ones.
-ConfigRow shared_expert_count();
+ConfigRow shared_expert_count(std::string_view key = "n_shared_experts");
+/// A sigmoid router that renormalises always, which with one expert for a token Megatron's does
+/// not.
+ConfigRow several_experts();
 /// n_group and topk_group: of how many groups of experts a token may use how many.
 ConfigRow router_groups();
 /// topk_method, after those: "greedy" is without groups, "group_limited_greedy" with them.

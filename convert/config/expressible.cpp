@@ -41,6 +41,7 @@ std::string_view words(Positions positions) {
 }
 
 std::string size_text(int64_t value) { return value == 0 ? "" : std::to_string(value); }
+std::string real_text(double value) { return value == 0 ? "" : fmt::format("{}", value); }
 std::string flag_text(bool value) { return value ? "yes" : ""; }
 
 // The layers of which something holds, as a list of numbers.
@@ -71,13 +72,15 @@ std::string scaling_text(const A& a) {
     case RopeScaling::yarn:
       break;
   }
-  return fmt::format("YaRN's, by {}, from {} positions, {} to {}, mscale {} and {}", a.rope_factor,
-                     a.rope_original_positions, a.rope_beta_fast, a.rope_beta_slow, a.rope_mscale,
+  return fmt::format("YaRN's, by {}, from {} positions, {} to {}{}, mscale {} and {}",
+                     a.rope_factor, a.rope_original_positions, a.rope_beta_fast, a.rope_beta_slow,
+                     a.rope_truncates ? "" : " without rounding", a.rope_mscale,
                      a.rope_mscale_all_dim);
 }
 
 bool is_rotary(const A& a) { return a.position_kind == Positions::rope; }
 bool is_latent(const A& a) { return a.mla; }
+bool has_indexers(const A& a) { return a.index_heads > 0; }
 bool is_plain(const A& a) { return !a.mla; }
 bool has_linear(const A& a) { return a.any_linear(); }
 bool has_experts(const A& a) { return a.experts > 0; }
@@ -110,6 +113,8 @@ constexpr Feature kFeatures[] = {
     {"scaling of positions", scaling_text, is_rotary},
     {"rotated part of a head (rotary_percent)",
      [](const A& a) { return fmt::format("{}", a.rotary_fraction); }, is_rotary},
+    {"positions by pairs (rotary_interleaved)",
+     [](const A& a) { return flag_text(a.rope_interleaved && !a.mla); }, is_rotary},
     {"layers without rotary positions (no_rope_freq)",
      [](const A& a) { return layers_text(a, [&](int64_t layer) { return !a.is_rotated(layer); }); },
      is_rotary},
@@ -120,6 +125,18 @@ constexpr Feature kFeatures[] = {
                           a.qk_rope_dim, a.v_dim);
      },
      is_latent},
+    {"sparse attention by an indexer (experimental_attention_variant)",
+     [](const A& a) { return flag_text(a.index_heads > 0); }},
+    {"an indexer's sizes (dsa_indexer_n_heads, dsa_indexer_head_dim, dsa_indexer_topk)",
+     [](const A& a) {
+       return fmt::format("{}, {}, {}", a.index_heads, a.index_dim, a.index_tokens);
+     },
+     has_indexers},
+    {"layers with an indexer (dsa_indexer_topk_freq)",
+     [](const A& a) { return layers_text(a, [&](int64_t layer) { return a.has_indexer(layer); }); },
+     has_indexers},
+    {"positions of an indexer by pairs (dsa_indexer_rope_interleaved)",
+     [](const A& a) { return flag_text(a.index_rope_interleaved); }, has_indexers},
     {"number of attention heads (num_attention_heads)",
      [](const A& a) { return size_text(a.heads); }},
     {"grouped queries (num_query_groups)",
@@ -140,12 +157,17 @@ constexpr Feature kFeatures[] = {
                           a.linear_key_dim, a.linear_value_dim, a.linear_conv);
      },
      has_linear},
+    {"a learned score for no key (softmax_type)", [](const A& a) { return flag_text(a.sinks); }},
     {"windowed attention (window_size)", [](const A& a) { return size_text(a.window); }},
     {"layers with windowed attention (window_attn_skip_freq)",
      [](const A& a) { return layers_text(a, [&](int64_t layer) { return a.has_window(layer); }); },
      [](const A& a) { return a.window > 0; }},
     {"width of MLPs (ffn_hidden_size)", [](const A& a) { return size_text(a.ffn); },
      has_dense_layers},
+    {"a clamp of gate and up (activation_func_clamp_value)",
+     [](const A& a) { return real_text(a.glu_clamp); }},
+    {"a number added to up (glu_linear_offset)",
+     [](const A& a) { return real_text(a.glu_offset); }},
     {"experts (num_experts)", [](const A& a) { return size_text(a.experts); }},
     {"dense layers among those with experts (moe_layer_freq)",
      [](const A& a) { return layers_text(a, [&](int64_t layer) { return !a.is_moe(layer); }); },
@@ -189,7 +211,7 @@ constexpr Feature kFeatures[] = {
                                 norm_eps, zero_centered_norms, linear_bias, init_std,
                                 hidden_dropout, mtp_layers, numbers_layers] =
       static_cast<const ModelSizes&>(a);
-  [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, output_gate,
+  [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, output_gate, sinks,
                                 attention_dropout, window, windowed_layers] =
       static_cast<const AttentionSizes&>(a);
   [[maybe_unused]] const auto& [mla, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim] =
@@ -197,12 +219,16 @@ constexpr Feature kFeatures[] = {
   [[maybe_unused]] const auto& [linear_layers, linear_key_heads, linear_value_heads, linear_key_dim,
                                 linear_value_dim, linear_conv] =
       static_cast<const LinearAttentionSizes&>(a);
-  [[maybe_unused]] const auto& [position_kind, rotary_fraction, unrotated_layers, rope_theta,
-                                rope_scaling, rope_factor, rope_low_freq_factor,
+  [[maybe_unused]] const auto& [index_heads, index_dim, index_tokens, index_every, index_first,
+                                index_rope_interleaved, index_norm_eps] =
+      static_cast<const IndexerSizes&>(a);
+  [[maybe_unused]] const auto& [position_kind, rotary_fraction, rope_interleaved, unrotated_layers,
+                                rope_theta, rope_scaling, rope_factor, rope_low_freq_factor,
                                 rope_high_freq_factor, rope_original_positions, rope_beta_fast,
-                                rope_beta_slow, rope_mscale, rope_mscale_all_dim] =
+                                rope_beta_slow, rope_mscale, rope_mscale_all_dim, rope_truncates] =
       static_cast<const PositionSettings&>(a);
-  [[maybe_unused]] const auto& [ffn, activation] = static_cast<const MlpSizes&>(a);
+  [[maybe_unused]] const auto& [ffn, activation, glu_clamp, glu_offset] =
+      static_cast<const MlpSizes&>(a);
   [[maybe_unused]] const auto& [experts, experts_per_token, expert_ffn, shared_ffn, shared_gate,
                                 moe_layers, router_score, router_pre_softmax, expert_bias,
                                 router_scale, router_groups, router_groups_per_token,

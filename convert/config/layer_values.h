@@ -23,12 +23,13 @@ inline bool is_of_layers(const nlohmann::json& list, const Architecture& a) {
   return list.is_array() && static_cast<int64_t>(list.size()) == a.layers;
 }
 
-/// What `layer_types` says of each layer: "linear_attention", "sliding_attention" with a window, or
-/// "full_attention".
+/// What `layer_types` says of each layer: "linear_attention", "sliding_attention" with a window,
+/// "indexed_attention" where there are indexers, or "full_attention".
 inline nlohmann::json attention_types(const Architecture& a) {
   return layer_values(a, [&](int64_t layer) {
     return a.is_linear(layer)    ? "linear_attention"
            : a.has_window(layer) ? "sliding_attention"
+           : a.index_heads > 0   ? "indexed_attention"
                                  : "full_attention";
   });
 }

@@ -137,21 +137,108 @@ ConfigRow first_dense_layers(std::string_view experts_key) {
               }};
 }
 
-ConfigRow shared_expert_count() {
-  return {.keys = {"n_shared_experts"},
-          .numbers = {{.key = "n_shared_experts", .most = kMaxExperts}},
+ConfigRow mixture_kinds(int64_t otherwise) {
+  constexpr const char *kKinds = "mlp_layer_types", *kDense = "first_k_dense_replace";
+  return {.keys = {kKinds},
+          .nullable = {kKinds},
           .read =
-              [](json& config, A& a) {
-                if (a.experts == 0) return;
-                const int64_t count = integer_of(config, "n_shared_experts", 0);
-                a.shared_ffn = checked_multiply(count, a.expert_ffn, "n_shared_experts");
-                config["n_shared_experts"] = count;
+              [=](json& config, A&) {
+                if (config.contains(kDense)) return;
+                const json kinds = config.value(kKinds, json());
+                int64_t dense = 0;
+                if (kinds.is_array()) {
+                  for (const json& kind : kinds) {
+                    if (kind != "dense") break;
+                    ++dense;
+                  }
+                }
+                config[kDense] = kinds.is_array() ? dense : otherwise;
               },
           .write =
-              [](const A& a, json& config) {
-                if (a.experts > 0 && a.expert_ffn > 0) {
-                  config["n_shared_experts"] = a.shared_ffn / a.expert_ffn;
+              [=](const A& a, json& config) {
+                config[kKinds] = layer_values(
+                    a, [&](int64_t layer) { return a.is_moe(layer) ? "sparse" : "dense"; });
+              }};
+}
+
+ConfigRow indexer_layers() {
+  constexpr const char *kKinds = "indexer_types", *kPattern = "index_topk_pattern",
+                       *kEvery = "index_topk_freq", *kFirst = "index_skip_topk_offset";
+  const auto kinds_of = [](const A& a) {
+    return json(
+        layer_values(a, [&](int64_t layer) { return a.has_indexer(layer) ? "full" : "shared"; }));
+  };
+  // The first layers that have one, and how far the next one is from the last of them.
+  const auto read_kinds = [](const json& kinds, A& a) {
+    const auto full = [&](int64_t layer) { return kinds[static_cast<size_t>(layer)] == "full"; };
+    int64_t first = 0;
+    while (first < a.layers && full(first)) ++first;
+    int64_t next = first;
+    while (next < a.layers && !full(next)) ++next;
+    if (first == 0 || first == a.layers) return;
+    a.index_first = first;
+    a.index_every = next - first + 1;
+  };
+  return {.keys = {kKinds, kPattern, kEvery, kFirst},
+          .nullable = {kKinds, kPattern},
+          .numbers = {{.key = kEvery, .least = 1}, {.key = kFirst}},
+          .read =
+              [=](json& config, A& a) {
+                json kinds = config.value(kKinds, json());
+                const json pattern = config.value(kPattern, json());
+                if (kinds.is_null() && pattern.is_string()) {
+                  kinds = json::array();
+                  for (const char c : pattern.get<std::string>()) {
+                    kinds.push_back(c == 'F' ? "full" : "shared");
+                  }
+                } else if (kinds.is_null()) {
+                  kinds = pattern;
                 }
+                config.erase(kPattern);
+                if (is_of_layers(kinds, a)) {
+                  read_kinds(kinds, a);
+                } else {
+                  constexpr int64_t kUsualFirst = 2;
+                  a.index_every = std::max<int64_t>(1, integer_of(config, kEvery, 1));
+                  a.index_first = std::max<int64_t>(1, integer_of(config, kFirst, kUsualFirst));
+                }
+                if (a.index_every == 1) a.index_first = 1;
+                if (!kinds.is_null()) config[kKinds] = kinds;
+                // Both say the same twice, in ways that differ where the model ends.
+                config.erase(kEvery);
+                config.erase(kFirst);
+              },
+          .write =
+              [=](const A& a, json& config) {
+                config[kKinds] = kinds_of(a);
+                config[kEvery] = a.index_every;
+                config[kFirst] = a.index_first;
+              }};
+}
+
+ConfigRow several_experts() {
+  return {
+      .unsupported = [](const A& a, std::string_view family, std::vector<std::string>& reasons) {
+        if (a.experts == 0 || a.experts_per_token > 1) return;
+        reasons.push_back(fmt::format(
+            "a token goes to one expert, whose score {} makes 1 and Megatron leaves", family));
+      }};
+}
+
+ConfigRow shared_expert_count(std::string_view key) {
+  const std::string name(key);
+  return {.keys = {name},
+          .numbers = {{.key = name, .most = kMaxExperts}},
+          .read =
+              [=](json& config, A& a) {
+                if (a.experts == 0) return;
+                const int64_t count = integer_of(config, name.c_str(), 0);
+                a.shared_ffn = checked_multiply(count, a.expert_ffn, name);
+                config[name] = count;
+              },
+          .write =
+              [=](const A& a, json& config) {
+                if (a.experts > 0 && a.expert_ffn > 0) config[name] = a.shared_ffn / a.expert_ffn;
               },
           .unsupported = require_shared_expert};
 }

@@ -92,6 +92,7 @@ std::vector<std::string> missing_sizes(const Family& family, const Architecture&
   using A = Architecture;
   std::vector<Member> needed = {&A::layers, &A::hidden,    &A::heads,
                                 &A::ffn,    &A::positions, &A::vocab};
+  needed.insert(needed.end(), {&A::index_heads, &A::index_dim, &A::index_tokens});
   if (a.mla) {
     needed.insert(needed.end(), {&A::kv_lora_rank, &A::qk_nope_dim, &A::qk_rope_dim, &A::v_dim});
   }

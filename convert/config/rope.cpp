@@ -45,6 +45,7 @@ void read_rope(json& config, A& a) {
   a.rope_beta_slow = number_of(scaling, "beta_slow", a.rope_beta_slow);
   a.rope_mscale = number_of(scaling, "mscale", a.rope_mscale);
   a.rope_mscale_all_dim = number_of(scaling, "mscale_all_dim", a.rope_mscale_all_dim);
+  a.rope_truncates = boolean_of(scaling, "truncate", true);
 }
 
 json rope_scaling(const A& a) {
@@ -66,9 +67,12 @@ json rope_scaling(const A& a) {
                   {"factor", a.rope_factor},
                   {kOriginal, a.rope_original_positions},
                   {"beta_fast", a.rope_beta_fast},
-                  {"beta_slow", a.rope_beta_slow},
-                  {"mscale", a.rope_mscale},
-                  {"mscale_all_dim", a.rope_mscale_all_dim}};
+                  {"beta_slow", a.rope_beta_slow}};
+  if (!a.rope_truncates) scaling["truncate"] = false;
+  const bool is_usual = a.rope_mscale == 1 && a.rope_mscale_all_dim == 0;
+  if (is_usual && !a.mla) return scaling;  // what transformers takes where neither is given
+  scaling["mscale"] = a.rope_mscale;
+  scaling["mscale_all_dim"] = a.rope_mscale_all_dim;
   // With either of the two at zero transformers ignores both, Megatron does not.
   if (a.rope_mscale == 0 || a.rope_mscale_all_dim == 0) {
     scaling["attention_factor"] =
@@ -99,9 +103,6 @@ void check_yarn(const json& scaling, const A& a, std::vector<std::string>& reaso
   if (std::fabs(expected - megatron) > kSameFactor * std::fabs(expected)) {
     reasons.push_back(fmt::format("YaRN's attention factor is {}, Megatron's formula gives {}",
                                   expected, megatron));
-  }
-  if (!boolean_of(scaling, "truncate", true)) {
-    reasons.push_back("YaRN's truncate is false, Megatron always rounds the bounds");
   }
 }
 

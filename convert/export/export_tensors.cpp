@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "ckpt/base/cast.h"
@@ -93,25 +95,42 @@ class Tensors {
     return dtype;
   }
 
+  // A new one, or the one that has the experts before.
+  ExportedTensor& tensor_of(const Link& link, size_t part) {
+    const std::string& name = link.hugging_face[part];
+    if (link.expert < 0) {
+      result_.tensors.emplace_back().entry.name = name;
+      return result_.tensors.back();
+    }
+    const auto [at, added] = positions_.emplace(name, result_.tensors.size());
+    if (added) result_.tensors.emplace_back().entry.name = name;
+    return result_.tensors[at->second];
+  }
+
   void add(const Link& link, const Located& located) {
     Link actual = link;
     actual.shape = located.shape;
     const std::vector<Part> parts = parts_of(actual, a_);
     for (size_t i = 0; i < parts.size(); ++i) {
-      ExportedTensor tensor;
-      tensor.entry.name = link.hugging_face[i];
+      ExportedTensor& tensor = tensor_of(link, i);
       tensor.entry.shape = parts[i].shape;
       tensor.entry.dtype = dtype_of(link, located.dtype, link.megatron);
-      for (const Placed& part : located.parts) tensor.recipe.inputs.push_back(part.entry);
+      Recipe& recipe = tensor.recipe;
+      // Experts that are stacked on both sides share their inputs.
+      std::vector<uint32_t> entries;
+      for (const Placed& part : located.parts) entries.push_back(part.entry);
+      const bool is_same = recipe.inputs.size() >= entries.size() &&
+                           std::equal(entries.rbegin(), entries.rend(), recipe.inputs.rbegin());
+      if (!is_same) recipe.inputs.insert(recipe.inputs.end(), entries.begin(), entries.end());
+      const auto first = static_cast<uint32_t>(recipe.inputs.size() - entries.size());
       for (const Move& move : parts[i].moves) {
-        for (Move& piece : from_entries(move, located, 0)) {
-          tensor.recipe.moves.push_back(std::move(piece));
+        for (Move& piece : from_entries(move, located, first)) {
+          recipe.moves.push_back(std::move(piece));
         }
       }
-      for (uint32_t input = 0; link.addend != 0 && input < tensor.recipe.inputs.size(); ++input) {
-        tensor.recipe.addends.push_back({input, link.addend});
+      for (uint32_t input = 0; link.addend != 0 && input < recipe.inputs.size(); ++input) {
+        recipe.addends.push_back({input, link.addend});
       }
-      result_.tensors.push_back(std::move(tensor));
     }
     if (link.rule->transform != Transform::vocabulary) return;
     const int64_t width = element_count(located.shape, link.megatron) / located.shape[0];
@@ -138,6 +157,7 @@ class Tensors {
   std::optional<DType> dtype_;
   MegatronModel model_;
   Misfit misfit_;
+  std::unordered_map<std::string, size_t> positions_;  // of tensors of all experts
   ExportedTensors result_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ namespace ferry::shared {
 std::vector<Rule> embedding();
 std::vector<Rule> attention();  // self_attn.{q,k,v,o}_proj, norms and biases where there are any
 std::vector<Rule> latent_attention();     // DeepSeek's
+std::vector<Rule> indexer();              // of sparse attention
 std::vector<Rule> dense_mlp();            // of dense layers: mlp.{gate,up,down}_proj
 std::vector<Rule> experts();              // of MoE layers: norm, mlp.gate, mlp.experts.{expert}.*
 std::vector<Rule> shared_experts();       // DeepSeek's: mlp.shared_experts.*
@@ -26,9 +28,10 @@ std::vector<Rule> head();                 // final norm and output layer
 std::vector<Rule> router_bias();
 std::vector<Rule> mtp_layers();
 
-/// For every Llama-like family.
-std::vector<ConfigRow> llama_config(Activation activation = Activation::swiglu);
-std::vector<ConfigRow> latent_config();  // of latent attention
+/// For every Llama-like family. Without an activation: another row has it.
+std::vector<ConfigRow> llama_config(std::optional<Activation> activation = Activation::swiglu);
+std::vector<ConfigRow> latent_config();   // of latent attention
+std::vector<ConfigRow> indexer_config();  // of sparse attention, in every layer
 std::vector<ConfigRow>
 mixture_config();  // DeepSeek's, also of GLM: dense layers first, a shared expert
 
@@ -49,5 +52,7 @@ void warn_of_groups(const Architecture& a, const GroupRank& rank,
                     std::vector<std::string>& warnings);
 /// The norms inside the compression have a fixed epsilon in transformers.
 void warn_of_latent_norms(const Architecture& a, std::vector<std::string>& warnings);
+/// So has that of an indexer's keys.
+void warn_of_index_norm(const Architecture& a, std::vector<std::string>& warnings);
 
 }  // namespace ferry::shared

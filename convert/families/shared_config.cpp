@@ -1,25 +1,31 @@
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "convert/families/shared.h"
 
 namespace ferry::shared {
 
 using A = Architecture;
+namespace {
+constexpr double kIndexNormEpsilon = 1e-6;
+}  // namespace
 
-std::vector<ConfigRow> llama_config(Activation activation) {
-  return {codec::plain("vocab_size", &A::vocab),
-          codec::plain("hidden_size", &A::hidden),
-          codec::plain("intermediate_size", &A::ffn),
-          codec::plain("num_hidden_layers", &A::layers),
-          codec::plain("num_attention_heads", &A::heads),
-          codec::or_null(codec::plain("num_key_value_heads", &A::groups)),
-          codec::plain("max_position_embeddings", &A::positions),
-          codec::plain("rms_norm_eps", &A::norm_eps),
-          codec::plain("initializer_range", &A::init_std),
-          codec::plain("attention_dropout", &A::attention_dropout),
-          codec::plain("tie_word_embeddings", &A::tied),
-          codec::activation({activation}),
-          codec::rope()};
+std::vector<ConfigRow> llama_config(std::optional<Activation> activation) {
+  std::vector<ConfigRow> rows = {codec::plain("vocab_size", &A::vocab),
+                                 codec::plain("hidden_size", &A::hidden),
+                                 codec::plain("intermediate_size", &A::ffn),
+                                 codec::plain("num_hidden_layers", &A::layers),
+                                 codec::plain("num_attention_heads", &A::heads),
+                                 codec::or_null(codec::plain("num_key_value_heads", &A::groups)),
+                                 codec::plain("max_position_embeddings", &A::positions),
+                                 codec::plain("rms_norm_eps", &A::norm_eps),
+                                 codec::plain("initializer_range", &A::init_std),
+                                 codec::plain("attention_dropout", &A::attention_dropout),
+                                 codec::plain("tie_word_embeddings", &A::tied),
+                                 codec::rope()};
+  if (activation) rows.push_back(codec::activation({*activation}));
+  return rows;
 }
 
 std::vector<ConfigRow> latent_config() {
@@ -32,6 +38,19 @@ std::vector<ConfigRow> latent_config() {
           codec::plain("qk_nope_head_dim", &A::qk_nope_dim),
           codec::plain("qk_rope_head_dim", &A::qk_rope_dim),
           codec::plain("v_head_dim", &A::v_dim)};
+}
+
+// The class compresses queries, and norms keys with an epsilon of its own.
+std::vector<ConfigRow> indexer_config() {
+  ConfigRow heads = codec::plain("index_n_heads", &A::index_heads);
+  heads.unsupported = [](const A& a, std::string_view family, std::vector<std::string>& reasons) {
+    if (a.q_lora_rank > 0) return;
+    reasons.push_back(fmt::format(
+        "the model lacks compressed queries (q_lora_rank), {} always has those", family));
+  };
+  return {std::move(heads), codec::plain("index_head_dim", &A::index_dim),
+          codec::plain("index_topk", &A::index_tokens),
+          codec::implied(&A::index_norm_eps, kIndexNormEpsilon)};
 }
 
 std::vector<ConfigRow> mixture_config() {
@@ -50,6 +69,15 @@ void warn_of_latent_norms(const Architecture& a, std::vector<std::string>& warni
       "layernorm_epsilon is {}, but transformers fixes that of q_a_layernorm and kv_a_layernorm "
       "at 1e-06: logits will differ slightly",
       a.norm_eps));
+}
+
+void warn_of_index_norm(const Architecture& a, std::vector<std::string>& warnings) {
+  const double epsilon = a.index_norm_eps == 0 ? a.norm_eps : a.index_norm_eps;
+  if (epsilon == kIndexNormEpsilon) return;
+  warnings.push_back(fmt::format(
+      "the epsilon of the norm of an indexer's keys is {}, but transformers fixes it at {}: some "
+      "tokens may attend to others",
+      epsilon, kIndexNormEpsilon));
 }
 
 void warn_of_groups(const Architecture& a, const GroupRank& rank,

@@ -64,6 +64,21 @@ std::vector<Rule> latent_attention() {
   };
 }
 
+std::vector<Rule> indexer() {
+  return {
+      {"decoder.layers.{layer}.self_attention.core_attention.indexer.linear_wq_b.weight",
+       {"model.layers.{layer}.self_attn.indexer.wq_b.weight"}},
+      {"decoder.layers.{layer}.self_attention.core_attention.indexer.linear_wk.weight",
+       {"model.layers.{layer}.self_attn.indexer.wk.weight"}},
+      {"decoder.layers.{layer}.self_attention.core_attention.indexer.k_norm.weight",
+       {"model.layers.{layer}.self_attn.indexer.k_norm.weight"}},
+      {"decoder.layers.{layer}.self_attention.core_attention.indexer.k_norm.bias",
+       {"model.layers.{layer}.self_attn.indexer.k_norm.bias"}},
+      {"decoder.layers.{layer}.self_attention.core_attention.indexer.linear_weights_proj.weight",
+       {"model.layers.{layer}.self_attn.indexer.weights_proj.weight"}},
+  };
+}
+
 std::vector<Rule> dense_mlp() {
   return {
       {"decoder.layers.{layer}.mlp.linear_fc1.layer_norm_weight",

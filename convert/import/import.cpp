@@ -13,6 +13,7 @@
 #include "ckpt/base/option_name.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
 #include "convert/base_only.h"
@@ -239,6 +240,7 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   state.common.emplace_back("checkpoint_version", number(kCheckpointVersion));
   state.common.emplace_back("num_floating_point_operations_so_far", number(int64_t{0}));
   if (options.optimizer) add_optimizer_state(checkpoint, state);
+  if (a.index_heads > 0) name_norms(state, true);
   for (const StateTensor& tensor : state.tensors) {
     if (tensor.role == Role::optimizer) continue;
     result.parameters =

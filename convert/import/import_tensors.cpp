@@ -101,16 +101,17 @@ class Importer {
   }
 
   // The tensor of a name of the rules; notes what does not fit.
-  std::optional<FoundTensor> locate(const std::string& name, const Dims& shape, bool one_element) {
+  std::optional<FoundTensor> locate(const std::string& name, const Dims& shape, bool one_element,
+                                    Misfit& misfit) {
     auto found = model_.find(name, a_);
     if (!found) {
-      if (!is_state()) misfit_.missing.push_back(name);
+      if (!is_state()) misfit.missing.push_back(name);
       return std::nullopt;
     }
     const bool fits = one_element ? element_count(found->shape, name) == 1 : found->shape == shape;
     if (fits) return found;
-    misfit_.misshapen.push_back(fmt::format("{}: has {}, config.json says {}", name,
-                                            to_string(found->shape), to_string(shape)));
+    misfit.misshapen.push_back(fmt::format("{}: has {}, config.json says {}", name,
+                                           to_string(found->shape), to_string(shape)));
     return std::nullopt;
   }
 
@@ -119,7 +120,10 @@ class Importer {
     StateTensor* tensor = nullptr;
     for (size_t i = 0; i < parts.size(); ++i) {
       const bool one_element = link.rule->transform == Transform::single;
-      const auto found = locate(link.hugging_face[i], parts[i].shape, one_element);
+      // What is wrong with a tensor of all experts is said once.
+      Misfit of_others;
+      Misfit& misfit = link.expert > 0 ? of_others : misfit_;
+      const auto found = locate(link.hugging_face[i], parts[i].shape, one_element, misfit);
       if (!found) continue;
       if (parts.size() == 1) sources_.emplace(link.megatron, found->entry);
       for (const Piece& piece : pieces_of(link)) {

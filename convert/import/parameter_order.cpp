@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 // Modules of a layer, in order. '#' is the router and the experts, in either order.
-constexpr std::array<std::string_view, 44> kListedModules = {"ln_1",
+constexpr std::array<std::string_view, 51> kListedModules = {"ln_1",
                                                              "linear_attn",
                                                              "linear_attn.conv1d",
                                                              "linear_attn.in_proj_qkvz",
@@ -26,6 +26,7 @@ constexpr std::array<std::string_view, 44> kListedModules = {"ln_1",
                                                              "linear_attn.in_proj_z",
                                                              "linear_attn.in_proj_b",
                                                              "linear_attn.in_proj_a",
+                                                             "self_attn",
                                                              "self_attn.q_proj",
                                                              "self_attn.q_a_proj",
                                                              "self_attn.q_a_layernorm",
@@ -36,6 +37,11 @@ constexpr std::array<std::string_view, 44> kListedModules = {"ln_1",
                                                              "self_attn.k_proj",
                                                              "self_attn.v_proj",
                                                              "self_attn.o_proj",
+                                                             "self_attn.qkv_proj",
+                                                             "self_attn.indexer.wq_b",
+                                                             "self_attn.indexer.wk",
+                                                             "self_attn.indexer.k_norm",
+                                                             "self_attn.indexer.weights_proj",
                                                              "self_attn.q_norm",
                                                              "self_attn.k_norm",
                                                              "attn.c_attn",
@@ -43,6 +49,7 @@ constexpr std::array<std::string_view, 44> kListedModules = {"ln_1",
                                                              "ln_2",
                                                              "mlp.gate_proj",
                                                              "mlp.up_proj",
+                                                             "mlp.gate_up_proj",
                                                              "mlp.down_proj",
                                                              "mlp.act_fn",
                                                              "mlp.c_fc",
@@ -59,17 +66,26 @@ constexpr std::array<std::string_view, 44> kListedModules = {"ln_1",
                                                              "input_layernorm",
                                                              "feedforward_layernorm",
                                                              "post_attention_layernorm"};
-constexpr std::array<std::string_view, 8> kListedOfExperts = {
-    "gate_up_proj", "down_proj_all", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"};
-constexpr std::array<std::string_view, 7> kListedAttributes = {
-    "weight", "bias", "dt_bias", "A_log", "alpha_p", "alpha_n", ""};
+constexpr std::array<std::string_view, 10> kListedOfExperts = {"gate_up_proj",
+                                                               "gate_up_proj_bias",
+                                                               "down_proj_all",
+                                                               "down_proj_bias",
+                                                               "gate_proj",
+                                                               "up_proj",
+                                                               "down_proj",
+                                                               "w1",
+                                                               "w2",
+                                                               "w3"};
+constexpr std::array<std::string_view, 8> kListedAttributes = {
+    "weight", "bias", "sinks", "dt_bias", "A_log", "alpha_p", "alpha_n", ""};
 constexpr std::array<std::string_view, 7> kListedOutside = {
     "embed_tokens.weight", "wte.weight",  "wpe.weight", "",  // "": the layers
     "norm.weight",         "ln_f.weight", "ln_f.bias"};
-constexpr std::array<std::string_view, 6> kUnlistedBuffers = {
-    ".rotary_emb.inv_freq", ".gate.e_score_correction_bias",
-    ".act_fn.beta",         ".act_fn.eps",
-    ".attn.bias",           ".attn.masked_bias"};
+constexpr std::array<std::string_view, 7> kUnlistedBuffers = {
+    ".rotary_emb.inv_freq", ".e_score_correction_bias",
+    ".mlp.expert_bias",     ".act_fn.beta",
+    ".act_fn.eps",          ".attn.bias",
+    ".attn.masked_bias"};
 constexpr std::string_view kListedHead = "lm_head.weight", kListedExperts = "mlp.experts.";
 constexpr std::string_view kListedGateUp = "gate_up_proj", kListedDown = "down_proj";
 
@@ -104,8 +120,14 @@ ListedInLayer listed_in_layer(std::string_view name) {
     }
   }
   found.suffix = name;
-  constexpr std::string_view kMixtral = "block_sparse_moe.";
-  if (found.suffix.starts_with(kMixtral)) found.suffix.replace(0, kMixtral.size(), "mlp.");
+  // Names on the hub of Mixtral and Hy3.
+  constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
+      {"block_sparse_moe.", "mlp."},
+      {"mlp.router.gate.", "mlp.gate."},
+      {"mlp.shared_mlp.", "mlp.shared_experts."}};
+  for (const auto& [hub, runtime] : kRenamed) {
+    if (found.suffix.starts_with(hub)) found.suffix.replace(0, hub.size(), runtime);
+  }
   return found;
 }
 
@@ -134,9 +156,13 @@ std::optional<ListPlace> list_place_of(std::string_view name, const ListingForm&
     if (index < 0) return std::nullopt;
     return ListPlace{index, 0, 0, 0, 0, 0, 0};
   }
-  if (at.suffix == "mlp.gate.weight") {
-    return ListPlace{3, at.layer, listed_index(kListedModules, "#"), form.router_first ? 0 : 2, 0,
-                     0, 0};
+  for (const std::string_view router : {"mlp.gate.", "mlp.router."}) {
+    std::string_view attribute = at.suffix;
+    if (!take_listed(attribute, router)) continue;
+    const int index = listed_index(kListedAttributes, attribute);
+    if (index < 0) return std::nullopt;
+    return ListPlace{
+        3, at.layer, listed_index(kListedModules, "#"), form.router_first ? 0 : 2, 0, index, 0};
   }
   if (at.suffix.starts_with(kListedExperts)) return list_place_of_expert(at.suffix, at.layer, 1);
   const size_t dot = at.suffix.rfind('.');

@@ -142,6 +142,9 @@ class Expansion {
       link.shape = parameter->row->extents(a_);
       if (link.row->is_zero_centered_norm()) link.addend = addend_of(rule);
     }
+    const bool has_experts_apart =
+        rule.hugging_face.empty() || mentions(rule.hugging_face.front(), "{expert}");
+    if (mentions(rule.megatron, "{expert}") && !has_experts_apart) link.expert = at.expert;
     for (const AxisSize size : rule.shape) link.shape.push_back(size(a_));
     links_.push_back(std::move(link));
   }

@@ -21,12 +21,14 @@ namespace ferry {
 /// (convert/model/transforms.h).
 enum class Transform : uint8_t {
   copy,
-  vocabulary,     // rows: Megatron pads them, Hugging Face has the true number
-  qkv,            // rows by query group [q heads, k, v] <-> three tensors; also the bias. With an
-                  // output gate [q heads, gates, k, v], and q by head [q, gate]
-  gate_up,        // rows [gate; up] (or alternating blocks) <-> two tensors
-  transpose,      // [out, in] <-> [in, out]
-  qkv_transpose,  // rows by head [q, k, v] <-> one [in, q; k; v]; of the bias: [q; k; v]
+  vocabulary,  // rows: Megatron pads them, Hugging Face has the true number
+  qkv,         // rows by query group [q heads, k, v] <-> three tensors; also the bias. With an
+               // output gate [q heads, gates, k, v], and q by head [q, gate]
+  gate_up,     // rows [gate; up] (or alternating blocks) <-> two tensors
+  gate_up_transpose,  // the same <-> one [in, gate; up]
+  gate_up_columns,    // the same <-> one [in, 2 x ffn], gate and up in turn; of the bias: [2 x ffn]
+  transpose,          // [out, in] <-> [in, out]
+  qkv_transpose,      // rows by head [q, k, v] <-> one [in, q; k; v]; of the bias: [q; k; v]
   delta_net,  // rows [q; k; v; z; beta; alpha] of a gated delta net <-> [q; k; v], z, beta, alpha
   delta_net_by_head,  // the same <-> by key head [q, k, v, z] and by key head [beta, alpha]
   single,             // one element, whatever the shape in Megatron <-> [1]
@@ -40,6 +42,9 @@ enum class Transform : uint8_t {
 struct Rule {
   std::string_view
       megatron;  // canonical name (convert/model/megatron_model.h); empty for a constant
+  /// One name, for qkv and gate_up, is of a tensor that holds all of them, one after another. Names
+  /// without {expert}, where `megatron` has it, are of tensors that hold all experts along a first
+  /// axis of their own.
   std::vector<std::string_view> hugging_face;
   Transform transform = Transform::copy;
   bool plain_norm = false;           // whole in Hugging Face, whatever Family::zero_centered_norms
@@ -113,9 +118,10 @@ struct Link {
   const ParameterRow* row = nullptr;  // null for a constant
   std::string megatron;               // canonical; empty for a constant
   std::vector<std::string> hugging_face;
-  Dims shape;         // canonical
-  bool fp32 = false;  // whatever the model's dtype
-  double addend = 0;  // added on the way to Hugging Face
+  Dims shape;           // canonical
+  bool fp32 = false;    // whatever the model's dtype
+  double addend = 0;    // added on the way to Hugging Face
+  int64_t expert = -1;  // place in the tensors of all experts, where Hugging Face has those
 };
 
 /// All links of a model, in the order of the network.

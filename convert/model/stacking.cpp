@@ -20,7 +20,8 @@ void stack(StackPlace& place, std::string_view before, int64_t extent) {
 
 StackPlace stack_place(const std::string& canonical, const Architecture& a) {
   StackPlace place{canonical, {}, {}};
-  const bool stacks_layers = !a.numbers_layers && !a.any_linear() && (a.experts == 0 || a.all_moe());
+  const bool are_alike = (a.experts == 0 || a.all_moe()) && !a.any_linear() && a.index_every == 1;
+  const bool stacks_layers = !a.numbers_layers && are_alike;
   if (stacks_layers) stack(place, kLayersPrefix, a.layers);
   stack(place, kExpertsInfix, a.experts);
   return place;

@@ -1,5 +1,6 @@
 #include "convert/model/transforms.h"
 
+#include <array>
 #include <string_view>
 #include <utility>
 
@@ -177,6 +178,42 @@ std::vector<Part> split_gate_up(const Link& link, const Architecture& a) {
   return {gather_blocks(link.shape, how, 0), gather_blocks(link.shape, how, how.block)};
 }
 
+// Parts of the same width one after another along the first axis.
+std::vector<Part> joined(std::vector<Part> parts) {
+  Part all = std::move(parts.front());
+  for (size_t i = 1; i < parts.size(); ++i) {
+    for (Move& move : parts[i].moves) {
+      move.out_origin[0] += all.shape[0];
+      all.moves.push_back(std::move(move));
+    }
+    all.shape[0] += parts[i].shape[0];
+  }
+  return {std::move(all)};
+}
+
+// Rows of gate and up to columns: `step` apart, the first of gate and of up at these columns. Of a
+// bias: elements.
+Part columns_of(std::vector<Part> parts, int64_t step, const std::array<int64_t, 2>& first) {
+  const Dims& half = parts.front().shape;
+  const bool bias = half.size() == 1;
+  Part all{bias ? Dims{2 * half[0]} : Dims{half[1], 2 * half[0]}, {}};
+  const int columns = bias ? 0 : 1;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (Move& move : parts[i].moves) {
+      Dims origin(half.size(), 0);
+      origin[static_cast<size_t>(columns)] = first[i] + step * move.out_origin[0];
+      move.out_origin = std::move(origin);
+      for (Loop& loop : move.loops) {
+        const bool is_row = loop.out_axis == 0;
+        if (is_row) loop.out_step *= step;
+        loop.out_axis = is_row ? columns : 0;
+      }
+      all.moves.push_back(std::move(move));
+    }
+  }
+  return all;
+}
+
 Part transpose(const Dims& shape) {
   Move move;
   move.in_origin = move.out_origin = {0, 0};
@@ -212,7 +249,9 @@ Part single(const Dims& shape) {
 
 }  // namespace
 
-std::vector<Part> parts_of(const Link& link, const Architecture& a) {
+namespace {
+
+std::vector<Part> parts_of_one(const Link& link, const Architecture& a) {
   switch (link.rule->transform) {
     case Transform::copy:
       return {{link.shape, {copy_all(link.shape)}}};
@@ -224,6 +263,10 @@ std::vector<Part> parts_of(const Link& link, const Architecture& a) {
       return split_qkv(link.shape, a);
     case Transform::gate_up:
       return split_gate_up(link, a);
+    case Transform::gate_up_transpose:
+      return {columns_of(split_gate_up(link, a), 1, {0, link.shape[0] / 2})};
+    case Transform::gate_up_columns:
+      return {columns_of(split_gate_up(link, a), 2, {0, 1})};
     case Transform::transpose:
       return {transpose(link.shape)};
     case Transform::qkv_transpose:
@@ -238,6 +281,26 @@ std::vector<Part> parts_of(const Link& link, const Architecture& a) {
       return {{link.shape, {}}};
   }
   fail(ErrorKind::internal, "tensor {}: unknown transform", link.megatron);
+}
+
+// The same in the tensor of all experts.
+void put_among_experts(Part& part, int64_t expert, int64_t experts) {
+  part.shape.insert(part.shape.begin(), experts);
+  for (Move& move : part.moves) {
+    move.out_origin.insert(move.out_origin.begin(), expert);
+    for (Loop& loop : move.loops) ++loop.out_axis;
+  }
+}
+
+}  // namespace
+
+std::vector<Part> parts_of(const Link& link, const Architecture& a) {
+  std::vector<Part> parts = parts_of_one(link, a);
+  if (link.hugging_face.size() == 1 && parts.size() > 1) parts = joined(std::move(parts));
+  if (link.expert >= 0) {
+    for (Part& part : parts) put_among_experts(part, link.expert, a.experts);
+  }
+  return parts;
 }
 
 }  // namespace ferry

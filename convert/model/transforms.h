@@ -19,8 +19,9 @@ struct Part {
   std::vector<Move> moves;
 };
 
-/// The parts of a link, in the order of its Hugging Face names. mismatch when the canonical shape
-/// does not divide as the transform needs, naming the tensor.
+/// The parts of a link, in the order of its Hugging Face names. Of a tensor that holds all experts
+/// the moves write this link's expert alone, and the shape is the whole tensor's. mismatch when the
+/// canonical shape does not divide as the transform needs, naming the tensor.
 std::vector<Part> parts_of(const Link& link, const Architecture& architecture);
 
 }  // namespace ferry

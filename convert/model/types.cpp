@@ -10,11 +10,7 @@
 namespace ferry {
 namespace {
 
-// Dense layers come from mlp_layer_types where first_k_dense_replace is not given: one, or all.
 constexpr SameType kSame[] = {
-    {"glm4_moe_lite", "deepseek_v3",
-     R"({"q_lora_rank": 768, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
-         "routed_scaling_factor": 1.8, "num_experts_per_tok": 4, "rms_norm_eps": 1e-5})"},
     {"gpt-sw3", "gpt2"},
     {"internlm3", "llama", R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 2, "head_dim": 128})"},
     {"iquestcoder", "llama",
@@ -25,7 +21,8 @@ constexpr SameType kSame[] = {
          "tie_word_embeddings": true})"},
 };
 
-// In the order of std::string_view.
+// All other types that transformers has, those of families that are not recognised by their
+// tensors included; in the order of std::string_view.
 constexpr std::string_view kOthers[] = {"afmoe",
                                         "arcee",
                                         "aria_text",
@@ -91,6 +88,7 @@ constexpr std::string_view kOthers[] = {"afmoe",
                                         "git",
                                         "glm",
                                         "glm4",
+                                        "glm4_moe_lite",
                                         "glm_moe_dsa",
                                         "got_ocr2",
                                         "gpt_bigcode",
@@ -196,6 +194,51 @@ constexpr std::string_view kOthers[] = {"afmoe",
                                         "zamba2",
                                         "zaya"};
 
+// Why Megatron-LM cannot compute what they do. Types of models that bring their own code, too.
+struct Reason {
+  std::string_view name, words;
+};
+constexpr std::string_view kDeltaAttention =
+    "some of its layers have Kimi's delta attention, which Megatron-LM has not";
+constexpr std::string_view kScaledQueries =
+    "its queries are scaled by their position, which Megatron-LM has no argument for";
+constexpr std::string_view kNormedLater =
+    "its queries and keys are normed after their positions, in Megatron-LM before them";
+constexpr std::string_view kNormedOutputs =
+    "its norms are of the outputs of attention and MLP, in Megatron-LM of their inputs";
+constexpr std::string_view kNormedTogether =
+    "its norms of queries and keys are over all heads at once, in Megatron-LM over each";
+constexpr Reason kReasons[] = {
+    {"bailing_hybrid", kDeltaAttention},
+    {"deepseek_v4",
+     "its attention compresses keys and values of several tokens into one and its layers exchange "
+     "several residual streams, which Megatron-LM's main branch has not"},
+    {"deepseek_v41",
+     "its attention compresses keys and values of several tokens into one and its layers exchange "
+     "several residual streams, which Megatron-LM's main branch has not"},
+    {"ernie4_5_moe",
+     "its router has a bias and a softmax, which Megatron-LM does not have together"},
+    {"exaone4", kNormedOutputs},
+    {"glm5_next", kDeltaAttention},
+    {"glm5_next_text", kDeltaAttention},
+    {"hunyuan_v1_dense", kNormedLater},
+    {"hunyuan_v1_moe", kNormedLater},
+    {"hy_v4", "its layers exchange several residual streams, which Megatron-LM has not"},
+    {"kimi_k3", kDeltaAttention},
+    {"kimi_linear", kDeltaAttention},
+    {"llama4_text", kScaledQueries},
+    {"mimo_v2_flash",
+     "its heads have more elements for keys than for values, which Megatron-LM has not"},
+    {"minimax_m2", kNormedTogether},
+    {"mistral4", kScaledQueries},
+    {"mistral_large4", "layers take keys and values of other ones, which Megatron-LM has not"},
+    {"olmo2", kNormedOutputs},
+    {"olmo3", kNormedOutputs},
+    {"olmoe", kNormedTogether},
+    {"step3p5", "its number of heads differs by layer, which Megatron-LM has not"},
+    {"step3p7", "its number of heads differs by layer, which Megatron-LM has not"},
+};
+
 // Letters and digits, in lower case.
 std::string bare(std::string_view name) {
   std::string result;
@@ -216,7 +259,12 @@ const SameType* same_type(std::string_view name) {
 
 bool computes_otherwise(std::string_view name) {
   static_assert(std::ranges::is_sorted(kOthers));
-  return std::ranges::binary_search(kOthers, name);
+  return std::ranges::binary_search(kOthers, name) || !why_not_in_megatron(name).empty();
+}
+
+std::string_view why_not_in_megatron(std::string_view name) {
+  const auto* const found = std::ranges::find(kReasons, name, &Reason::name);
+  return found != std::end(kReasons) ? found->words : std::string_view();
 }
 
 std::string_view type_of_class(std::string_view class_name) {

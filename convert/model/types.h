@@ -16,10 +16,14 @@ struct SameType {
 /// Null for a type that is not known to be one.
 const SameType* same_type(std::string_view name);
 
-/// Whether transformers has a causal model of that type, of no family's computation. Its
-/// config.json may not show the difference: the class alone has it, as ernie4_5's interleaved
-/// rotary positions.
+/// Whether a type, which is no family's, is known to have a computation of its own: transformers
+/// has a causal model of it, or it is known why Megatron-LM has none. Its config.json may not show
+/// the difference: the class alone has it, as helium's interleaved rotary positions.
 bool computes_otherwise(std::string_view name);
+
+/// Why Megatron-LM cannot compute what models of that type do, as the end of a sentence; empty
+/// where that is not known.
+std::string_view why_not_in_megatron(std::string_view name);
 
 /// The type, of those above, that a class is called by: "ernie4_5" of "Ernie4_5ForCausalLM". Empty
 /// where there is none.

@@ -125,13 +125,10 @@ TEST(Arguments, WhatNothingCanExpressIsNamed) {
   EXPECT_THAT(read(json::object()).problems, IsEmpty());
   const json changes[] = {{{"experimental_attention_variant", "gated_delta_product"}},
                           {{"apply_residual_connection_post_layernorm", true}},
-                          {{"rotary_interleaved", true}},
-                          {{"softmax_type", "learnable"}},
+                          {{"softmax_type", "off-by-one"}},
                           {{"qk_l2_norm", true}},
                           {{"final_layernorm", false}},
                           {{"linear_attention_freq", 4}},
-                          {{"activation_func_clamp_value", 7.0}},
-                          {{"glu_linear_offset", 1.0}},
                           {{"input_embeddings_multiplier", 2.0}},
                           {{"use_mup", true}}};
   for (const json& change : changes) {
@@ -193,7 +190,8 @@ TEST(Recognise, SaysWhatDoesNotFit) {
   EXPECT_THAT(message(json::object(), "qwen3"), HasSubstr("lacks query/key norms (qk_layernorm)"));
   EXPECT_THAT(message({{"num_experts", 4}}, "llama"),
               HasSubstr("has experts (num_experts), llama has none"));
-  EXPECT_THAT(message(json::object(), "bloom"), HasSubstr("the families are apertus, deepseek_v2"));
+  EXPECT_THAT(message(json::object(), "bloom"),
+              HasSubstr("the families are apertus, bailing_moe_v2, "));
   EXPECT_THAT(message({{"squared_relu", true}, {"swiglu", false}}, std::nullopt),
               HasSubstr("nearest is llama:\n  the model's activation is squared ReLU"));
   EXPECT_THAT(message({{"num_experts", 4}, {"moe_router_pre_softmax", true}}, "mixtral"),

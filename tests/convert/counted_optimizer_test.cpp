@@ -36,14 +36,14 @@ class ParameterOrder : public testing::TestWithParam<std::string> {
   }
 };
 
-// The names of files that still say block_sparse_moe are as good as those of the model in memory.
-std::vector<std::string> names_in_memory(const std::vector<CountedParameter>& listed) {
+// The names of files are as good as those of the model in memory.
+std::vector<std::string> names_in_memory(const std::vector<CountedParameter>& listed,
+                                         const std::string& type) {
   std::vector<std::string> names;
   for (const CountedParameter& parameter : listed) {
     names.push_back(parameter.name);
-    const std::string_view old = ".block_sparse_moe.";
-    if (const size_t at = names.back().find(old); at != std::string::npos) {
-      names.back().replace(at, old.size(), ".mlp.");
+    for (const auto& [hub, memory] : find_family(type)->spellings) {
+      names.back() = test::replaced(names.back(), std::string(hub), std::string(memory));
     }
   }
   return names;
@@ -52,10 +52,11 @@ std::vector<std::string> names_in_memory(const std::vector<CountedParameter>& li
 TEST_P(ParameterOrder, IsThatOfTransformers) {
   const auto expected = names_["parameters"].get<std::vector<std::string>>();
   const std::string type = names_["config"]["model_type"];
-  const bool router_first = type == "mixtral" || type == "qwen2_moe" || type == "qwen3_next" ||
-                            type == "qwen3_5_moe_text";
+  const std::set<std::string> router_comes_first = {"mixtral", "qwen2_moe",  "gpt_oss",
+                                                    "hy_v3",   "qwen3_next", "qwen3_5_moe_text"};
+  const bool router_first = router_comes_first.contains(type);
   const auto listed = listed_parameters(stored(), {true, router_first}, "optimizer.pt");
-  EXPECT_EQ(names_in_memory(listed), expected);
+  EXPECT_EQ(names_in_memory(listed, type), expected);
   std::vector<std::string> undecayed;
   for (const CountedParameter& parameter : listed) {
     if (!is_decayed_by_name(parameter.name)) undecayed.push_back(parameter.name);
@@ -65,7 +66,7 @@ TEST_P(ParameterOrder, IsThatOfTransformers) {
 
 TEST_P(ParameterOrder, HasNoPlaceForOtherNames) {
   std::vector<CountedParameter> all = stored();
-  all.push_back({"model.layers.0.self_attn.sinks", {4}});
+  all.push_back({"model.layers.0.self_attn.sums", {4}});
   EXPECT_THROW(listed_parameters(all, {}, "optimizer.pt"), Error);
 }
 
@@ -84,7 +85,7 @@ TEST(ParameterOrder, ExpertsOfOldReleasesAreModules) {
                              "experts.10.w1", "experts.10.w2", "experts.10.w3"}) {
     expected.push_back(fmt::format("model.layers.0.mlp.{}.weight", module));
   }
-  EXPECT_EQ(names_in_memory(listed_parameters(stored, {false, true}, "x")), expected);
+  EXPECT_EQ(names_in_memory(listed_parameters(stored, {false, true}, "x"), "mixtral"), expected);
 }
 
 const std::string kTrainer = FERRY_FIXTURES "/foreign/training/trainer/checkpoint-4";

@@ -123,9 +123,10 @@ inline ImportOptions layout_of(const Value& args) {
 
 // Megatron -> Hugging Face -> Megatron -> Hugging Face. `same_names`: the checkpoint names its
 // tensors as today's Megatron-LM does.
-inline void expect_round_trip(const Checkpoint& megatron, bool same_names) {
+inline void expect_round_trip(const Checkpoint& megatron, bool same_names,
+                              const ExportOptions& options = {}) {
   auto files = std::make_shared<MemoryFileSystem>();
-  const Checkpoint first = write_hugging_face(plan_export(megatron, {}), *files, files, "hf");
+  const Checkpoint first = write_hugging_face(plan_export(megatron, options), *files, files, "hf");
   const auto config = nlohmann::json::parse(files->get("hf/config.json"));
 
   const Import import = import_model(first, layout_of(megatron.args.value));
@@ -144,7 +145,7 @@ inline void expect_round_trip(const Checkpoint& megatron, bool same_names) {
     EXPECT_EQ(found.size(), expected.size());
   }
 
-  const Checkpoint second = write_hugging_face(plan_export(back, {}), *files, files, "again");
+  const Checkpoint second = write_hugging_face(plan_export(back, options), *files, files, "again");
   EXPECT_EQ(tensors_of(second), tensors_of(first));
   EXPECT_EQ(nlohmann::json::parse(files->get("again/config.json")), config);
 }
@@ -153,13 +154,13 @@ inline void expect_round_trip(const Checkpoint& megatron, bool same_names) {
 /// layout, opened and exported again, it is the same.
 inline void expect_back_through_run(const Checkpoint& model, const Import& import, bool legacy,
                                     const std::shared_ptr<MemoryFileSystem>& files,
-                                    const std::string& folder) {
+                                    const std::string& folder, const ExportOptions& options = {}) {
   const Checkpoint run = write_run(import.state, legacy, files, folder);
   const ParallelLayout layout = layout_from_args(import.state.args.value);
   EXPECT_EQ(run.layout.tensor, layout.tensor);
   EXPECT_EQ(run.layout.pipeline, layout.pipeline);
   const std::string exported = "hf_" + folder;
-  const Checkpoint again = write_hugging_face(plan_export(run, {}), *files, files, exported);
+  const Checkpoint again = write_hugging_face(plan_export(run, options), *files, files, exported);
   EXPECT_EQ(tensors_of(again), tensors_of(model));
   EXPECT_EQ(nlohmann::json::parse(files->get(exported + "/config.json")),
             nlohmann::json::parse(files->get(model.path + "/config.json")));

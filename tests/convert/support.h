@@ -141,12 +141,28 @@ inline Tensors in_pieces(const Tensors& tensors, const Architecture& a) {
   return result;
 }
 
+inline Tensors renamed(const Tensors& tensors,
+                       const std::vector<std::pair<std::string, std::string>>& names) {
+  Tensors result;
+  for (const auto& [name, tensor] : tensors) {
+    std::string other = name;
+    for (const auto& [from, to] : names) other = replaced(other, from, to);
+    result[other] = tensor;
+  }
+  return result;
+}
+
 /// As today's Megatron-LM stores them: in pieces, experts stacked, and layers where all are alike.
+/// Norms whose output an indexer takes, too, are modules of their own.
 inline Tensors stacked_as_today(Tensors tensors, const Architecture& a) {
   tensors = in_pieces(tensors, a);
+  if (a.index_heads > 0) {
+    tensors = renamed(tensors, {{"linear_q_up_proj.layer_norm_", "q_layernorm."},
+                                {"linear_kv_up_proj.layer_norm_", "kv_layernorm."}});
+  }
   if (a.experts > 0) tensors = stacked(tensors, ".mlp.experts.experts.", a.experts);
-  if ((a.experts > 0 && !a.all_moe()) || a.any_linear()) return tensors;
-  return stacked(tensors, "decoder.layers.", a.layers);
+  const bool are_alike = (a.experts == 0 || a.all_moe()) && !a.any_linear() && a.index_every == 1;
+  return are_alike ? stacked(tensors, "decoder.layers.", a.layers) : tensors;
 }
 
 /// Gate and up of the experts' first layer as tensors of their own.
@@ -164,17 +180,6 @@ inline Tensors split_halves(const Tensors& tensors) {
     const auto middle = begin + static_cast<std::ptrdiff_t>(half);
     result[name + "_w"] = {shape, {begin, middle}};
     result[name + "_v"] = {shape, {middle, tensor.values.end()}};
-  }
-  return result;
-}
-
-inline Tensors renamed(const Tensors& tensors,
-                       const std::vector<std::pair<std::string, std::string>>& names) {
-  Tensors result;
-  for (const auto& [name, tensor] : tensors) {
-    std::string other = name;
-    for (const auto& [from, to] : names) other = replaced(other, from, to);
-    result[other] = tensor;
   }
   return result;
 }

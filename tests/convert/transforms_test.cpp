@@ -188,6 +188,54 @@ TEST(Transforms, GateAndUpBlocksMustDivideTheRows) {
   EXPECT_THROW(parts_of(link, a), Error);
 }
 
+// One name: what would be several tensors is one, in their order.
+TEST(Transforms, OneTensorMayHoldAllParts) {
+  Architecture a;
+  a.heads = a.groups = 2;
+  a.head_dim = 1;
+  Rule rule;
+  rule.transform = Transform::qkv;
+  const Link qkv{&rule, nullptr, "x", {"qkv"}, {6, 2}};
+  const std::vector<Part> parts = parts_of(qkv, a);
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].shape, (Dims{6, 2}));
+  std::vector<int> source(12);
+  std::iota(source.begin(), source.end(), 0);
+  EXPECT_EQ(run(parts[0].moves, source, {6, 2}, std::vector<int>(12, -1), {6, 2}),
+            (std::vector<int>{0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11}));
+}
+
+TEST(Transforms, GateAndUpMayBeColumns) {
+  const std::string fc1 = "decoder.layers.0.mlp.experts.experts.1.linear_fc1.x";
+  const auto halves = transform(Transform::gate_up_transpose, {4, 2}, {}, fc1);
+  ASSERT_EQ(halves.size(), 1u);
+  EXPECT_EQ(halves[0].shape, (Dims{2, 4}));
+  EXPECT_EQ(halves[0].values, (std::vector<int>{0, 2, 4, 6, 1, 3, 5, 7}));
+  const auto in_turn = transform(Transform::gate_up_columns, {4, 2}, {}, fc1);
+  EXPECT_EQ(in_turn[0].shape, (Dims{2, 4}));
+  EXPECT_EQ(in_turn[0].values, (std::vector<int>{0, 4, 2, 6, 1, 5, 3, 7}));
+  EXPECT_EQ(transform(Transform::gate_up_columns, {4}, {}, fc1)[0].values,
+            (std::vector<int>{0, 2, 1, 3}));
+  // Rows that alternate in blocks in Megatron, too.
+  Architecture a;
+  a.expert_glu_block = 1;
+  EXPECT_EQ(transform(Transform::gate_up_columns, {4, 1}, a, fc1)[0].values,
+            (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(Transforms, OneTensorMayHoldAllExperts) {
+  Architecture a;
+  a.experts = 3;
+  Rule rule;
+  rule.transform = Transform::transpose;
+  Link link{&rule, nullptr, "x", {"down_proj"}, {2, 2}};
+  link.expert = 1;
+  const std::vector<Part> parts = parts_of(link, a);
+  EXPECT_EQ(parts[0].shape, (Dims{3, 2, 2}));
+  EXPECT_EQ(run(parts[0].moves, {1, 2, 3, 4}, {2, 2}, std::vector<int>(12, 0), {3, 2, 2}),
+            (std::vector<int>{0, 0, 0, 0, 1, 3, 2, 4, 0, 0, 0, 0}));
+}
+
 TEST(Transforms, TransposeExchangesTheAxes) {
   const auto parts = transform(Transform::transpose, {2, 3}, {});
   EXPECT_EQ(parts[0].shape, (Dims{3, 2}));

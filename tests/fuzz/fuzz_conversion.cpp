@@ -119,7 +119,7 @@ std::vector<Entry> tensors_of_config(const json& config) {
     if (!is_small(a)) return;
     a.padded_vocab = a.vocab;
     for (const Link& link : expand(*read.family, a)) {
-      if (link.rule->copies || link.megatron.empty()) continue;
+      if (link.rule->copies || link.megatron.empty() || link.expert > 0) continue;
       const std::vector<Part> parts = parts_of(link, a);
       for (size_t i = 0; i < parts.size(); ++i) {
         entries.push_back({link.hugging_face[i], DType::bf16, parts[i].shape, {}, Role::model});

@@ -80,11 +80,6 @@ void complete_positions(TrainArguments& a) {
              rotated);
 }
 
-bool has_layer_of_experts(const TrainArguments& a) {
-  const auto* const list = std::get_if<std::vector<int64_t>>(&a.moe_layer_freq);
-  return list == nullptr || std::ranges::count(*list, 0) < std::ssize(*list);
-}
-
 void complete_mlp(TrainArguments& a, Notes& notes) {
   check_one_of({{"--swiglu", a.swiglu},
                 {"--squared-relu", a.squared_relu},
@@ -94,11 +89,6 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
   if (a.add_bias_linear) a.add_qkv_bias = true;
   if (a.num_experts == 0) a.num_experts.reset();
   if (!a.num_experts) return;
-  if (a.add_bias_linear && has_layer_of_experts(a)) {
-    fail(ErrorKind::unsupported,
-         "--num-experts: router and expert biases are not supported; give --disable-bias-linear "
-         "(--add-qkv-bias keeps the biases of queries, keys and values)");
-  }
   check_fits(!a.xielu,
              "--xielu and --num-experts exclude each other: experts have no parameters of xIELU");
   if (!a.moe_ffn_hidden_size) {

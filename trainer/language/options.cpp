@@ -17,11 +17,8 @@ namespace {
 
 Architecture checked_architecture(const Value& args, const std::string& path) {
   ReadArguments read = read_arguments(args, path);
-  const Architecture& a = read.architecture;
-  if (a.any_linear()) read.problems.emplace_back("it has gated delta nets (linear_attention_freq)");
-  if (a.output_gate) read.problems.emplace_back("attention_output_gate is True");
-  if (a.zero_centered_norms) {
-    read.problems.emplace_back("its norms are stored less 1 (layernorm_zero_centered_gamma)");
+  for (std::string& reason : untrainable_reasons(read.architecture)) {
+    read.problems.push_back(std::move(reason));
   }
   if (!read.problems.empty()) {
     fail(ErrorKind::unsupported, "{}: this model cannot be trained: {}", path,
@@ -31,6 +28,27 @@ Architecture checked_architecture(const Value& args, const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<std::string> untrainable_reasons(const Architecture& a) {
+  std::vector<std::string> reasons;
+  const auto add = [&](bool has, const char* what) {
+    if (has) reasons.push_back(fmt::format("{} is not supported", what));
+  };
+  add(a.linear_bias && std::ranges::count(a.moe_layers, true) > 0,
+      "a bias in routers and experts (add_bias_linear: --disable-bias-linear leaves it out, "
+      "--add-qkv-bias keeps the biases of queries, keys and values)");
+  add(a.any_linear(), "a gated delta net (linear_attention_freq)");
+  add(a.output_gate, "a gate on the attention's output (attention_output_gate)");
+  add(a.zero_centered_norms, "a norm stored less 1 (layernorm_zero_centered_gamma)");
+  add(a.sinks, "a learned score for no key (softmax_type)");
+  add(a.index_heads > 0, "sparse attention (experimental_attention_variant)");
+  add(a.glu_clamp != 0, "a clamp of gate and up (activation_func_clamp_value)");
+  add(a.glu_offset != 0, "a number added to up (glu_linear_offset)");
+  if (a.mla) return reasons;
+  add(a.rope_scaling == RopeScaling::yarn, "YaRN without latent attention");
+  add(a.rope_interleaved, "rotation of neighbouring elements (rotary_interleaved)");
+  return reasons;
+}
 
 RunModel::RunModel(const Value& args, std::vector<ModelTensor> tensors, const std::string& path)
     : RunModel{checked_architecture(args, path), std::move(tensors), read_run_arguments(args)} {}

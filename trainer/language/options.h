@@ -34,6 +34,10 @@ struct RunModel : StateLayout {
            const RunArguments& run_arguments);
 };
 
+/// What a model has that families have and that no module of this trainer computes, one sentence
+/// each.
+std::vector<std::string> untrainable_reasons(const Architecture& architecture);
+
 /// Throws what would make the run fail later: errors of check_loop(), and unsupported, naming
 /// features of Megatron-LM under these arguments that this trainer lacks.
 void check_run(const TrainArguments& arguments);

@@ -51,6 +51,7 @@ struct AttentionSizes {
   bool qkv_bias = false;
   bool qk_norm = false;
   bool output_gate = false;  // the heads' outputs are multiplied by a sigmoid of the input
+  bool sinks = false;        // a learned score for each head, of no key, takes part in the softmax
   double attention_dropout = 0;
   int64_t window = 0;                 // tokens a query sees, itself included; 0: all before it
   std::vector<bool> windowed_layers;  // empty: all, when there is a window
@@ -89,9 +90,26 @@ struct LinearAttentionSizes {
   bool any_linear() const { return std::ranges::count(linear_layers, true) > 0; }
 };
 
+/// DeepSeek's sparse attention: an indexer in a layer chooses the tokens that it and those after it
+/// attend to, up to the next layer with one.
+struct IndexerSizes {
+  int64_t index_heads = 0;              // 0: no indexers, attention to all tokens
+  int64_t index_dim = 0;                // of a head
+  int64_t index_tokens = 0;             // that a query attends to
+  int64_t index_every = 1;              // every so many layers have one, after the first ones,
+  int64_t index_first = 1;              // as many as this, which all do
+  bool index_rope_interleaved = false;  // pairs of elements next to each other are rotated
+  double index_norm_eps = 0;            // of the norm of its keys; 0: norm_eps
+
+  bool has_indexer(int64_t layer) const {
+    return index_heads > 0 && std::max<int64_t>(layer + 1 - index_first, 0) % index_every == 0;
+  }
+};
+
 struct PositionSettings {
   Positions position_kind = Positions::rope;
   double rotary_fraction = 1;          // of each head's elements, from the first on
+  bool rope_interleaved = false;       // pairs of elements next to each other are rotated
   std::vector<bool> unrotated_layers;  // without positions; empty: none
   double rope_theta = 10000;
   RopeScaling rope_scaling = RopeScaling::none;
@@ -101,6 +119,7 @@ struct PositionSettings {
   int64_t rope_original_positions = 0;
   double rope_beta_fast = 32, rope_beta_slow = 1;   // yarn
   double rope_mscale = 1, rope_mscale_all_dim = 0;  // yarn
+  bool rope_truncates = true;                       // yarn: the ramp's bounds are whole numbers
 
   /// Layers as by AttentionSizes::has_window().
   bool is_rotated(int64_t layer) const {
@@ -112,6 +131,8 @@ struct PositionSettings {
 struct MlpSizes {
   int64_t ffn = 0;                             // of a dense layer's MLP, per half when gated
   Activation activation = Activation::swiglu;  // of experts, too
+  double glu_clamp = 0;   // gate is at most, up within plus and minus this; 0: as they are
+  double glu_offset = 0;  // added to up before it is multiplied
 
   bool gated() const {
     return activation == Activation::swiglu || activation == Activation::quick_geglu;
@@ -160,6 +181,7 @@ struct Architecture : ModelSizes,
                       AttentionSizes,
                       LatentAttentionSizes,
                       LinearAttentionSizes,
+                      IndexerSizes,
                       PositionSettings,
                       MlpSizes,
                       MixtureSizes,

@@ -25,6 +25,7 @@ int64_t qkv(const A& a) {
   const int64_t heads = times(a.output_gate ? 2 : 1, a.heads);
   return times(plus(heads, times(2, a.groups)), a.head_dim);
 }
+int64_t heads(const A& a) { return a.heads; }
 int64_t all_heads(const A& a) { return times(a.heads, a.mla ? a.v_dim : a.head_dim); }
 int64_t q_lora(const A& a) { return a.q_lora_rank; }
 int64_t q_up(const A& a) { return times(a.heads, plus(a.qk_nope_dim, a.qk_rope_dim)); }
@@ -40,6 +41,10 @@ int64_t linear_qkv(const A& a) { return plus(times(2, linear_keys(a)), linear_va
 int64_t linear_input(const A& a) {
   return plus(plus(linear_qkv(a), linear_values(a)), times(2, a.linear_value_heads));
 }
+int64_t index_queries(const A& a) { return times(a.index_heads, a.index_dim); }
+int64_t index_inputs(const A& a) { return a.q_lora_rank > 0 ? a.q_lora_rank : a.hidden; }
+int64_t index_heads(const A& a) { return a.index_heads; }
+int64_t index_dim(const A& a) { return a.index_dim; }
 int64_t ffn(const A& a) { return a.ffn; }
 int64_t fc1(const A& a) { return both_halves(a, a.ffn); }
 int64_t experts(const A& a) { return a.experts; }
@@ -57,6 +62,7 @@ bool is_moe(const A& a, int64_t layer) { return a.is_moe(layer); }
 bool has_layer_norm(const A& a, int64_t) { return a.norm == Norm::layer; }
 bool has_linear_bias(const A& a, int64_t) { return a.linear_bias; }
 bool has_qkv_bias(const A& a, int64_t) { return a.qkv_bias || a.linear_bias; }
+bool has_sinks(const A& a, int64_t) { return a.sinks; }
 bool has_qk_norm(const A& a, int64_t) { return a.qk_norm; }
 bool has_qk_layer_norm(const A& a, int64_t) { return a.qk_norm && a.norm == Norm::layer; }
 bool compresses_queries(const A& a, int64_t) { return a.q_lora_rank > 0; }
@@ -64,6 +70,10 @@ bool does_not_compress_queries(const A& a, int64_t) { return a.q_lora_rank == 0;
 bool has_q_norm(const A& a, int64_t) { return a.qk_norm && a.q_lora_rank > 0; }
 bool has_q_layer_norm(const A& a, int64_t layer) {
   return has_q_norm(a, layer) && a.norm == Norm::layer;
+}
+// MTP layers, which count after the last one, have an indexer each.
+bool has_indexer(const A& a, int64_t layer) {
+  return layer < a.layers ? a.has_indexer(layer) : a.index_heads > 0;
 }
 bool has_xielu(const A& a, int64_t) { return a.activation == Activation::xielu; }
 bool has_expert_bias(const A& a, int64_t) { return a.expert_bias; }
@@ -88,8 +98,26 @@ constexpr ParameterRow kInputNorm[] = {
     {"input_layernorm.bias", replicated, zeros, {hidden}, has_layer_norm},
 };
 
+// Every tensor rank has all of it.
+constexpr ParameterRow kIndexer[] = {
+    {"self_attention.core_attention.indexer.linear_wq_b.weight",
+     replicated,
+     normal,
+     {index_queries, index_inputs}},
+    {"self_attention.core_attention.indexer.linear_wk.weight",
+     replicated,
+     normal,
+     {index_dim, hidden}},
+    {"self_attention.core_attention.indexer.k_norm.weight", replicated, ones, {index_dim}},
+    {"self_attention.core_attention.indexer.k_norm.bias", replicated, zeros, {index_dim}},
+    {"self_attention.core_attention.indexer.linear_weights_proj.weight",
+     replicated,
+     normal,
+     {index_heads, hidden}},
+};
+
 constexpr ParameterRow kAttentionOutput[] = {
-    {"self_attention.core_attention.softmax_offset", rows},
+    {"self_attention.core_attention.softmax_offset", rows, normal, {heads}, has_sinks},
     {"self_attention.linear_proj.weight", columns, scaled_normal, {hidden, all_heads}},
     {"self_attention.linear_proj.bias", replicated, zeros, {hidden}, has_linear_bias},
     {"self_attention.linear_proj.post_layernorm.weight", replicated, ones},
@@ -225,7 +253,7 @@ constexpr ParameterRow kMlp[] = {
 
 constexpr ParameterRow kMixture[] = {
     {"mlp.router.weight", replicated, normal, {experts, hidden}},
-    {"mlp.router.bias", replicated, zeros},
+    {"mlp.router.bias", replicated, zeros, {experts}, has_linear_bias},
     {.name = "mlp.router.expert_bias",
      .first_values = zeros,
      .shape = {experts},
@@ -244,13 +272,19 @@ constexpr ParameterRow kMixture[] = {
     {.name = "mlp.experts.experts.linear_fc1.bias",
      .split = gated_rows,
      .first_values = zeros,
+     .shape = {expert_fc1},
+     .when = has_linear_bias,
      .routed = true},
     {.name = "mlp.experts.experts.linear_fc2.weight",
      .split = columns,
      .first_values = scaled_normal,
      .shape = {hidden, expert_ffn},
      .routed = true},
-    {.name = "mlp.experts.experts.linear_fc2.bias", .first_values = zeros, .routed = true},
+    {.name = "mlp.experts.experts.linear_fc2.bias",
+     .first_values = zeros,
+     .shape = {hidden},
+     .when = has_linear_bias,
+     .routed = true},
 };
 
 constexpr ParameterRow kSharedExpert[] = {
@@ -264,6 +298,7 @@ constexpr ParameterRow kSharedExpert[] = {
 constexpr Block kLayerBlocks[] = {
     {"norm before latent attention", is_mla, kInputNorm},
     {"gated delta net", is_linear, kDeltaNet},
+    {"indexer", has_indexer, kIndexer},
     {"attention output", is_softmax, kAttentionOutput},
     {"attention", is_plain, kAttention},
     {"latent attention", is_mla, kLatentAttention},

@@ -6,10 +6,11 @@
 // order of the flat gradient buffers (reversed there): a module's own parameters first, then its
 // submodules in the order of construction. Checkpoints confirm it for plain attention, dense layers
 // and mixtures of experts; for latent attention, the shared expert's gate, latent projections,
-// learned softmax offsets and MTP layers it is derived from the source alone.
+// learned softmax offsets, indexers and MTP layers it is derived from the source alone.
 //
 // Source: megatron/core/transformer/{transformer_layer,attention,multi_latent_attention,mlp,
-// multi_token_prediction}.py, moe/{moe_layer,router,shared_experts,experts}.py,
+// multi_token_prediction,
+// experimental_attention_variant/dsa}.py, moe/{moe_layer,router,shared_experts,experts}.py,
 // extensions/transformer_engine.py; first values: megatron/core/utils.py (init_method_normal,
 // scaled_init_method_normal), swiss-ai/Megatron-LM for xIELU.
 #pragma once

@@ -126,8 +126,15 @@ class Target {
       fail(ErrorKind::invalid, "{}: the model has no experts", numbered("expert", run_.expert));
     }
     const bool follows = source_.expert_tensor == source_.tensor;
+    // Megatron-LM has no biases in experts that are spread over several tensor ranks.
+    const bool is_whole = run_.experts > 0 && run_.linear_biases && source_.expert_tensor == 1;
+    const int64_t followed = is_whole ? 1 : run_.tensor;
     run_.expert_tensor = chosen(requested_.expert_tensor,
-                                follows ? run_.tensor : source_.expert_tensor, "expert_tensor");
+                                follows ? followed : source_.expert_tensor, "expert_tensor");
+    if (is_whole && run_.expert_tensor > 1) {
+      fail(ErrorKind::invalid, "{}: the experts have biases, which Megatron-LM does not split; {}",
+           numbered("expert_tensor", run_.expert_tensor), numbered("expert_tensor", 1));
+    }
     if (requested_.expert_tensor.value_or(1) > 1 && run_.experts == 0) {
       fail(ErrorKind::invalid, "{}: the model has no experts",
            numbered("expert_tensor", run_.expert_tensor));

@@ -249,6 +249,7 @@ RunArguments read_run_arguments(const Value& args) {
   run.mixers = read_mixers(args);
   run.transformer_engine = args.get("transformer_impl").string() != "local";
   run.grouped_experts = flag(args, "moe_grouped_gemm");
+  run.linear_biases = flag(args, "add_bias_linear");
   run.decays_qk_norms = flag(args, "apply_wd_to_qk_layernorm");
   run.fp32_gradients = reduces_in_fp32(args);
   run.other_modules = other_modules(args);

@@ -67,6 +67,7 @@ struct RunArguments {
   Architecture mixers;     // sizes of layers whose parameters are stored in pieces; no others
   bool transformer_engine = true;  // what the modules are built of; false: Megatron-LM's own
   bool grouped_experts = false;
+  bool linear_biases = false;    // in all linear layers, routers and experts too
   bool decays_qk_norms = false;  // weight decay of norms of queries and keys
   bool fp32_gradients = true;    // reduced in fp32, whatever the parameters' dtype
   /// An argument that builds other modules than those whose parameters are known in their order

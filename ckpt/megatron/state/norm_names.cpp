@@ -37,6 +37,7 @@ NormNames::NormNames(const std::vector<std::string_view>& names, bool transforme
   for (const std::string_view name : names) {
     const auto part = norm_layer(name);
     if (!part) continue;
+    if (part->suffix.starts_with("self_attention.core_attention.indexer.")) has_indexers_ = true;
     if (part->suffix.starts_with("mlp.router.")) with_experts_.emplace(part->layer);
     if (part->suffix.starts_with("self_attention.linear_kv_up_proj.")) latent_.emplace(part->layer);
   }
@@ -51,7 +52,8 @@ std::string NormNames::of(std::string_view name) const {
       return transformer_engine_ ? with_experts_.contains(part->layer) : latent;
     }
     const bool is_of_attention = norm.starts_with(kNormBeforeAttention);
-    return latent && !is_of_attention ? std::optional(!transformer_engine_) : std::nullopt;
+    if (!latent || is_of_attention) return std::nullopt;
+    return has_indexers_ || !transformer_engine_;  // an indexer takes what the norm gives, too
   };
   for (const Block& block : layer_blocks()) {
     for (const ParameterRow& row : block.parameters) {

@@ -8,6 +8,7 @@
 //   latent, experts      pre_mlp_layernorm.                        pre_mlp_layernorm.
 //   latent               self_attention.linear_q_up_proj.layer_norm_    ...q_layernorm.
 //   latent               self_attention.linear_kv_up_proj.layer_norm_   ...kv_layernorm.
+//   latent, of models with indexers                ...q_layernorm., ...kv_layernorm. in both
 //
 // The norm before attention has one name in both: self_attention.linear_qkv.layer_norm_, with
 // latent attention input_layernorm. It was so from Megatron Core 0.12 on to that of August 2026.
@@ -37,6 +38,7 @@ class NormNames {
 
  private:
   bool transformer_engine_;
+  bool has_indexers_ = false;
   std::set<std::string, std::less<>> latent_, with_experts_;  // layers, by what names begin with
 };
 

@@ -93,6 +93,12 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
 
   ExportedTensors tensors =
       export_tensors(checkpoint.catalog, family, a, options.dtype, checkpoint.path);
+  if (tensors.rounded > 0) {
+    result.warnings.push_back(fmt::format(
+        "{} elements of norms, which Megatron-LM and the family store less 1 and whole, "
+        "are rounded to the precision that they are written in",
+        tensors.rounded));
+  }
   result.plan.source = checkpoint.catalog;
   if (options.original != nullptr) {
     fill_up(options, std::move(tensors), result);

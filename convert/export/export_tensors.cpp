@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
 #include "convert/model/constant.h"
 #include "convert/model/mismatch.h"
+#include "convert/model/rounded_sums.h"
 #include "convert/model/transforms.h"
 
 namespace ferry {
@@ -20,7 +22,11 @@ class Tensors {
  public:
   Tensors(const Catalog& catalog, const Family& family, const Architecture& architecture,
           std::optional<DType> dtype)
-      : family_(family), a_(architecture), dtype_(dtype), model_(catalog, architecture) {}
+      : catalog_(catalog),
+        family_(family),
+        a_(architecture),
+        dtype_(dtype),
+        model_(catalog, architecture) {}
 
   ExportedTensors run(const std::string& path) {
     const std::vector<Link> links = expand(family_, a_);
@@ -33,6 +39,8 @@ class Tensors {
            describe(misfit_, family_.name));
     }
     result_.dtype = dtype_.value_or(common_dtype(links, located));
+    sums_are_exact_ = rounded(links, located) == 0;
+    if (!sums_are_exact_) result_.rounded = rounded(links, located);
     for (size_t i = 0; i < links.size(); ++i) {
       if (located[i]) {
         add(links[i], *located[i]);
@@ -79,14 +87,30 @@ class Tensors {
     return common;
   }
 
+  // Elements of norms that the dtypes they become do not hold. Norms of all layers may be one
+  // entry.
+  int64_t rounded(const std::vector<Link>& links,
+                  const std::vector<std::optional<Located>>& located) const {
+    std::unordered_set<uint32_t> seen;
+    int64_t elements = 0;
+    for (size_t i = 0; i < links.size(); ++i) {
+      if (!located[i] || links[i].addend == 0) continue;
+      const uint32_t entry = located[i]->parts.front().entry;
+      if (!seen.insert(entry).second) continue;
+      const DType dtype = dtype_of(links[i], located[i]->dtype, links[i].megatron);
+      elements += rounded_sums(catalog_, catalog_.entries[entry], links[i].addend, dtype);
+    }
+    return elements;
+  }
+
   DType dtype_of(const Link& link, DType stored, const std::string& name) const {
     DType dtype = stored;
     if (link.fp32) {
       dtype = DType::f32;
     } else if (dtype_ && is_floating_point(stored)) {
       dtype = *dtype_;
-    } else if (link.addend != 0) {
-      dtype = DType::f32;  // 16 bits that hold a number near 0 do not hold it plus 1
+    } else if (link.addend != 0 && !sums_are_exact_) {
+      dtype = DType::f32;  // 16 bits that hold a number near 0 may not hold it plus 1
     }
     if (!can_convert(stored, dtype)) {
       fail(ErrorKind::unsupported, "tensor {}: {} cannot be written as {}", name,
@@ -152,10 +176,12 @@ class Tensors {
     result_.tensors.push_back(std::move(tensor));
   }
 
+  const Catalog& catalog_;
   const Family& family_;
   const Architecture& a_;
   std::optional<DType> dtype_;
   MegatronModel model_;
+  bool sums_are_exact_ = true;  // in the dtypes that norms have
   Misfit misfit_;
   std::unordered_map<std::string, size_t> positions_;  // of tensors of all experts
   ExportedTensors result_;

@@ -21,6 +21,7 @@ struct ExportedTensors {
   std::vector<ExportedTensor> tensors;  // in the order of the network
   std::vector<Dropped> dropped;         // vocabulary padding
   DType dtype = DType::f32;             // that most elements have
+  int64_t rounded = 0;  // elements of norms that Megatron-LM stores less 1, or the family does
 };
 
 /// mismatch, naming all of them, when tensors are missing, left over or of another shape than the

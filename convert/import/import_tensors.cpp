@@ -15,6 +15,7 @@
 #include "convert/model/constant.h"
 #include "convert/model/megatron_model.h"
 #include "convert/model/mismatch.h"
+#include "convert/model/rounded_sums.h"
 #include "convert/model/stacking.h"
 #include "convert/model/transforms.h"
 
@@ -50,6 +51,13 @@ class Importer {
     if (misfit_.any()) {
       fail(ErrorKind::mismatch, "{}: its tensors are not those of family {}:{}{}", path,
            family_.name, describe(misfit_, family_.name), next_step());
+    }
+    if (rounded_ > 0) {
+      result_.warnings.push_back(
+          fmt::format("{} elements of norms, which the family and Megatron-LM store whole and less "
+                      "1, are rounded "
+                      "to the precision that they are written in",
+                      rounded_));
     }
     result_.dtype = common_dtype();
     return std::move(result_);
@@ -129,6 +137,10 @@ class Importer {
       for (const Piece& piece : pieces_of(link)) {
         tensor = &tensor_of(link, piece, found->dtype);
         check_dtype(*tensor, dtype_of(link, *found), link.hugging_face[i]);
+        if (link.addend != 0 && !is_state()) {
+          rounded_ += rounded_sums(catalog_, catalog_.entries[found->entry], -link.addend,
+                                   dtype_of(link, *found));
+        }
         std::optional<uint32_t> input;
         for (const Move& move : parts[i].moves) {
           for (Move& back : clip_output(move.inverse(), piece.box)) {
@@ -336,6 +348,7 @@ class Importer {
   const DType usual_dtype_;  // of most elements of the file, quantised ones aside
   std::unordered_map<std::string, size_t> positions_;  // of the result's tensors
   std::unordered_map<std::string, uint32_t> sources_;  // entry that is all of a Megatron tensor
+  int64_t rounded_ = 0;                                // elements of norms
   Misfit misfit_;
   ImportedTensors result_;
 };

@@ -7,6 +7,7 @@ using A = Architecture;
 constexpr ArgumentOf kAll = ArgumentOf::all;
 constexpr ArgumentOf kLatent = ArgumentOf::latent;
 constexpr ArgumentOf kLinear = ArgumentOf::linear;
+constexpr ArgumentOf kHybrid = ArgumentOf::hybrid;
 constexpr ArgumentOf kExperts = ArgumentOf::experts;
 constexpr ArgumentOf kIndexers = ArgumentOf::indexers;
 constexpr ArgumentForm kPlainForm = ArgumentForm::plain;
@@ -41,6 +42,11 @@ constexpr Argument kPlain[] = {
     {"linear_key_head_dim", &A::linear_key_dim, kLinear, kPlainForm, "--linear-key-head-dim"},
     {"linear_value_head_dim", &A::linear_value_dim, kLinear, kPlainForm, "--linear-value-head-dim"},
     {"linear_conv_kernel_dim", &A::linear_conv, kLinear, kPlainForm, "--linear-conv-kernel-dim"},
+    {"mamba_num_heads", &A::mamba_heads, kHybrid, kPlainForm, "--mamba-num-heads"},
+    {"mamba_head_dim", &A::mamba_head_dim, kHybrid, kPlainForm, "--mamba-head-dim"},
+    {"mamba_num_groups", &A::mamba_groups, kHybrid, kPlainForm, "--mamba-num-groups"},
+    {"mamba_state_dim", &A::mamba_state, kHybrid, kPlainForm, "--mamba-state-dim"},
+    {"moe_latent_size", &A::expert_width, kExperts, kOrNone, "--moe-latent-size"},
     {"attention_output_gate", &A::output_gate, kAll, kPlainForm, "--attention-output-gate"},
     {"apply_layernorm_1p", &A::zero_centered_norms},
     {"layernorm_zero_centered_gamma", &A::zero_centered_norms, kAll, kPlainForm,
@@ -88,8 +94,10 @@ constexpr ActivationFlag kActivations[] = {
 
 constexpr Word<Norm> kNorms[] = {{"RMSNorm", Norm::rms}, {"LayerNorm", Norm::layer}};
 // The first word of a value is written.
-constexpr Word<Positions> kPositions[] = {
-    {"rope", Positions::rope}, {"yarn", Positions::rope}, {"learned_absolute", Positions::learned}};
+constexpr Word<Positions> kPositions[] = {{"rope", Positions::rope},
+                                          {"yarn", Positions::rope},
+                                          {"learned_absolute", Positions::learned},
+                                          {"none", Positions::none}};
 constexpr Word<RouterScore> kScores[] = {{"softmax", RouterScore::softmax},
                                          {"sigmoid", RouterScore::sigmoid}};
 
@@ -109,6 +117,8 @@ bool has_argument(ArgumentOf of, const Architecture& a) {
       return a.mla;
     case ArgumentOf::linear:
       return a.any_linear();
+    case ArgumentOf::hybrid:
+      return a.is_hybrid();
     case ArgumentOf::experts:
       return a.experts > 0;
     case ArgumentOf::indexers:

@@ -12,6 +12,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
+#include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "convert/arguments/argument_table.h"
@@ -37,6 +38,8 @@ class Reader {
            path_, option("to", "safetensors"));
     }
     for (const Argument& argument : plain_arguments()) read(argument);
+    const auto pattern = hybrid_pattern(args_);
+    if (pattern) read_layers(*pattern);
     read_attention();
     read_indexers();
     read_positions();
@@ -45,6 +48,7 @@ class Reader {
     read_mlp();
     read_alternation();
     if (a_.experts > 0) read_moe();
+    if (pattern) set_layers(*pattern, a_);
     a_.numbers_layers = !layers_are_stacked(args_);
     a_.tied = is("untie_embeddings_and_output_weights", false) ||
               is("share_embeddings_and_output_weights", true);
@@ -59,6 +63,18 @@ class Reader {
   bool is(std::string_view name, bool value) const { return get(name).boolean() == value; }
   bool says(std::string_view name, std::string_view text) const {
     return get(name).string() == text;
+  }
+
+  void read_layers(const HybridPattern& pattern) {
+    a_.layers = static_cast<int64_t>(pattern.decoder.size());
+    a_.mtp_layers = pattern.mtp_layers;
+    if (a_.mamba_heads == 0 && a_.mamba_head_dim > 0) {  // it expands the hidden size by 2
+      a_.mamba_heads = 2 * std::clamp<int64_t>(a_.hidden, 0, kMaxModelSize) / a_.mamba_head_dim;
+    }
+    if (std::ranges::count(pattern.decoder, LayerKind::mixture) == 0 &&
+        std::ranges::count(pattern.mtp, LayerKind::mixture) == 0) {
+      a_.experts = 0;
+    }
   }
 
   void read(const Argument& argument) {
@@ -356,13 +372,12 @@ void Reader::check_expressible() {
         "converts as if they changed nothing in the model: {}; compare logits if one may",
         unknown);
   }
-  check_flags({"apply_residual_connection_post_layernorm", "qk_l2_norm", "is_hybrid_model",
-               "enable_mhc_connections", "moe_apply_probs_on_input", "post_layer_norm",
-               "retro_add_retriever", "use_mup"},
+  check_flags({"apply_residual_connection_post_layernorm", "qk_l2_norm", "enable_mhc_connections",
+               "moe_apply_probs_on_input", "post_layer_norm", "retro_add_retriever", "use_mup"},
               false);
+  if (!a_.is_hybrid()) check_flags({"is_hybrid_model"}, false);
   check_flags({"attn_layernorm", "mlp_layernorm", "final_layernorm"}, true);
-  check_unset({"hybrid_layer_pattern", "hybrid_override_pattern", "moe_latent_size",
-               "softmax_scale", "mrope_section", "heterogeneous_layers_config_path",
+  check_unset({"softmax_scale", "mrope_section", "heterogeneous_layers_config_path",
                "heterogeneous_layers_config_encoded_json"});
   check_number("input_embeddings_multiplier", 1);
   if (const auto kind = get("softmax_type").string(); kind && kind != "vanilla" && !a_.sinks) {

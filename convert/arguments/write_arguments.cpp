@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "ckpt/megatron/model/hybrid_layers.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/arguments/arguments.h"
 
@@ -26,6 +27,7 @@ class Writer {
     write_attention();
     write_linear_attention();
     if (a_.index_heads > 0) write_indexers();
+    if (a_.is_hybrid()) write_hybrid();
     write_positions();
     write_window();
     write_activation();
@@ -240,8 +242,18 @@ class Writer {
     if (!tanh) say("--no-bias-gelu-fusion");
   }
 
+  // num_layers follows from the pattern.
+  void write_hybrid() {
+    const std::string pattern = pattern_of(a_).text();
+    put("is_hybrid_model", true);
+    put("hybrid_layer_pattern", std::string_view(pattern));
+    put("hybrid_override_pattern", draft_.none());
+    put("mtp_hybrid_override_pattern", draft_.none());
+    say("--hybrid-layer-pattern {}", pattern);
+  }
+
   void write_moe() {
-    if (a_.all_moe() && a_.index_every == 1) {
+    if ((a_.all_moe() && a_.index_every == 1) || a_.is_hybrid()) {
       put("moe_layer_freq", int64_t{1});
     } else {
       put("moe_layer_freq", a_.moe_layers);

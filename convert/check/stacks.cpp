@@ -62,7 +62,7 @@ std::pair<size_t, size_t> odd_one(const std::vector<Value>& values) {
 }
 
 // The layers of one kind: which of them holds a tensor, by suffix.
-struct LayerKind {
+struct NamedLayers {
   std::vector<int64_t> layers;
   std::map<std::string, std::map<int64_t, const Entry*>> tensors;  // experts left out
 };
@@ -72,7 +72,7 @@ struct Difference {
   std::vector<std::string> lacks, has;
 };
 
-std::map<int64_t, Difference> differences(const LayerKind& kind) {
+std::map<int64_t, Difference> differences(const NamedLayers& kind) {
   std::map<int64_t, Difference> found;
   for (const auto& [suffix, holders] : kind.tensors) {
     if (holders.size() == 1) found[holders.begin()->first].has.push_back(suffix);
@@ -84,7 +84,7 @@ std::map<int64_t, Difference> differences(const LayerKind& kind) {
   return found;
 }
 
-void compare_layers(const std::string& prefix, const LayerKind& kind, ModelCheck& check) {
+void compare_layers(const std::string& prefix, const NamedLayers& kind, ModelCheck& check) {
   if (kind.layers.size() < kFewest) return;
   for (const auto& [layer, difference] : differences(kind)) {
     // One that has several of its own in place of several others is a layer of another kind.
@@ -194,13 +194,13 @@ std::vector<std::string> odd_dtypes(const Catalog& catalog) {
 
 void compare_with_each_other(const Stack& stack, const std::vector<std::string>& kinds,
                              ModelCheck& check) {
-  std::map<std::string, LayerKind> by_kind;
+  std::map<std::string, NamedLayers> by_kind;
   for (const auto& [layer, tensors] : stack.layers) {
     const bool has_experts = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
       return tensor.suffix.find(kExpertsModule) != std::string::npos;
     });
     const auto at = static_cast<size_t>(layer);
-    LayerKind& kind =
+    NamedLayers& kind =
         by_kind[(at < kinds.size() ? kinds[at] : "") + (has_experts ? " experts" : "")];
     kind.layers.push_back(layer);
     for (const LayerTensor& tensor : tensors) {

@@ -113,6 +113,20 @@ ConfigRow null_at_zero(std::string_view key, int64_t A::*member) {
           .write = [=](const A& a, json& config) { config[name] = or_null(a.*member); }};
 }
 
+ConfigRow only_where(bool (*has)(const A&), ConfigRow row) {
+  row.read = [=, read = row.read, keys = row.keys](json& config, A& a) {
+    if (has(a)) {
+      if (read) read(config, a);
+      return;
+    }
+    for (const std::string& key : keys) config.erase(key);
+  };
+  row.write = [=, write = row.write](const A& a, json& config) {
+    if (has(a)) write(a, config);
+  };
+  return row;
+}
+
 ConfigRow constant(std::string_view key, json value) {
   const std::string name(key);
   return {.keys = {name}, .write = [=](const A&, json& config) { config[name] = value; }};

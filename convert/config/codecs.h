@@ -24,6 +24,9 @@ ConfigRow shared_expert(std::string_view key);
 /// A row whose members may be null, which the class takes as if they were missing.
 ConfigRow or_null(ConfigRow row);
 
+/// A row of what only some models of the class have; others have no such member.
+ConfigRow only_where(bool (*has)(const Architecture&), ConfigRow row);
+
 /// A size where 0 is written as null.
 ConfigRow null_at_zero(std::string_view key, int64_t Architecture::*member);
 /// A factor; 0, which stands for none, is written as 1.
@@ -68,6 +71,10 @@ ConfigRow no_rope_layers();
 /// layer_types: which layers have linear attention; where it is missing, all but every
 /// full_attention_interval-th.
 ConfigRow linear_layers();
+
+/// Which kind each layer has, as layers_block_type, hybrid_override_pattern, and the same of MTP
+/// layers, of which num_nextn_predict_layers says how many there are.
+ConfigRow hybrid_layers();
 
 /// head_dim, written only where it is not hidden / heads; read as that where it is missing.
 ConfigRow unusual_head_dim();

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "convert/config_json.h"
 
@@ -34,6 +35,8 @@ std::string_view words(Positions positions) {
       return "rotary";
     case Positions::learned:
       return "learned";
+    case Positions::none:
+      return "none";
     case Positions::other:
       break;
   }
@@ -87,7 +90,9 @@ bool has_experts(const A& a) { return a.experts > 0; }
 bool scores_by_softmax(const A& a) {
   return a.experts > 0 && a.router_score == RouterScore::softmax;
 }
-bool has_dense_layers(const A& a) { return !a.all_moe(); }
+bool has_dense_layers(const A& a) {
+  return a.is_hybrid() ? std::ranges::count(a.kinds, LayerKind::mlp) > 0 : !a.all_moe();
+}
 
 // Something that a model has, as text; "" where it has none of it.
 struct Feature {
@@ -200,6 +205,16 @@ constexpr Feature kFeatures[] = {
                   : "";
      },
      has_experts},
+    {"kinds of layers (hybrid_layer_pattern)",
+     [](const A& a) { return a.is_hybrid() ? pattern_of(a).text() : std::string(); }},
+    {"Mamba mixers by sizes",
+     [](const A& a) {
+       return fmt::format("{}, {}, {}, {}", a.mamba_heads, a.mamba_head_dim, a.mamba_groups,
+                          a.mamba_state);
+     },
+     [](const A& a) { return a.any_mamba(); }},
+    {"a smaller width of routed experts' inputs (moe_latent_size)",
+     [](const A& a) { return size_text(a.expert_width); }, has_experts},
     {"multi-token prediction layers (mtp_num_layers)",
      [](const A& a) { return size_text(a.mtp_layers); }},
 };
@@ -222,6 +237,8 @@ constexpr Feature kFeatures[] = {
   [[maybe_unused]] const auto& [index_heads, index_dim, index_tokens, index_every, index_first,
                                 index_rope_interleaved, index_norm_eps] =
       static_cast<const IndexerSizes&>(a);
+  [[maybe_unused]] const auto& [kinds, mtp_inner_layers, mamba_heads, mamba_head_dim, mamba_groups,
+                                mamba_state] = static_cast<const HybridSizes&>(a);
   [[maybe_unused]] const auto& [position_kind, rotary_fraction, rope_interleaved, unrotated_layers,
                                 rope_theta, rope_scaling, rope_factor, rope_low_freq_factor,
                                 rope_high_freq_factor, rope_original_positions, rope_beta_fast,
@@ -229,9 +246,9 @@ constexpr Feature kFeatures[] = {
       static_cast<const PositionSettings&>(a);
   [[maybe_unused]] const auto& [ffn, activation, glu_clamp, glu_offset] =
       static_cast<const MlpSizes&>(a);
-  [[maybe_unused]] const auto& [experts, experts_per_token, expert_ffn, shared_ffn, shared_gate,
-                                moe_layers, router_score, router_pre_softmax, expert_bias,
-                                router_scale, router_groups, router_groups_per_token,
+  [[maybe_unused]] const auto& [experts, experts_per_token, expert_ffn, expert_width, shared_ffn,
+                                shared_gate, moe_layers, router_score, router_pre_softmax,
+                                expert_bias, router_scale, router_groups, router_groups_per_token,
                                 aux_loss_coeff] = static_cast<const MixtureSizes&>(a);
 }
 

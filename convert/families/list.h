@@ -25,6 +25,7 @@ Family kimi_k2_family();
 Family llama_family();
 Family mistral_family();
 Family mixtral_family();
+Family nemotron_h_family();
 Family phi3_family();
 Family qwen2_family();
 Family qwen2_moe_family();

@@ -55,19 +55,9 @@ std::vector<Rule> mtp_layer() {
   };
 }
 
-// A size of delta nets, of which a model without any has none.
+// A size of delta nets.
 ConfigRow delta_net_size(std::string_view key, int64_t A::*member) {
-  ConfigRow row = codec::plain(key, member);
-  const std::string name(key);
-  row.read = [read = row.read, member, name](nlohmann::json& config, A& a) {
-    if (a.any_linear()) return read(config, a);
-    a.*member = 0;
-    config.erase(name);
-  };
-  row.write = [write = row.write](const A& a, nlohmann::json& config) {
-    if (a.any_linear()) write(a, config);
-  };
-  return row;
+  return codec::only_where([](const A& a) { return a.any_linear(); }, codec::plain(key, member));
 }
 
 std::vector<ConfigRow> common_config() {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kDecoderLayer = "decoder.layers.{layer}.";
 constexpr std::string_view kMtpLayer = "mtp.layers.{mtp}.transformer_layer.";
-constexpr std::string_view kHuggingFaceLayer = "model.layers.{layer}.";
+constexpr std::string_view kHybridMtpLayer = "mtp.layers.{mtp}.transformer_layer.layers.{inner}.";
 
 bool mentions(std::string_view pattern, std::string_view what) {
   return pattern.find(what) != std::string_view::npos;
@@ -38,21 +38,24 @@ void replace(std::string& text, std::string_view what, int64_t number) {
 struct Indices {
   int64_t layer = 0;
   int64_t expert = 0;
-  int64_t mtp = -1;  // number of the prediction layer, when the layer is one
+  int64_t mtp = -1;    // number of the prediction layer, when the layer is one
+  int64_t inner = -1;  // in that, of a hybrid model
 };
 
-// `mtp_prefix`: a family's, for names in Hugging Face.
-std::string fill(std::string_view pattern, const Indices& at, std::string_view mtp_prefix = {}) {
+// `family`: of a name in Hugging Face; null: of one in Megatron.
+std::string fill(std::string_view pattern, const Indices& at, const Family* family = nullptr) {
   std::string name(pattern);
   if (at.mtp >= 0 && name.starts_with(kDecoderLayer)) {
-    name.replace(0, kDecoderLayer.size(), kMtpLayer);
+    name.replace(0, kDecoderLayer.size(), at.inner >= 0 ? kHybridMtpLayer : kMtpLayer);
   }
-  if (at.mtp >= 0 && !mtp_prefix.empty() && name.starts_with(kHuggingFaceLayer)) {
-    name.replace(0, kHuggingFaceLayer.size(), mtp_prefix);
+  if (at.mtp >= 0 && family != nullptr && !family->mtp_prefix.empty()) {
+    const std::string layer = std::string(family->base_prefix) + "layers.{layer}.";
+    if (name.starts_with(layer)) name.replace(0, layer.size(), family->mtp_prefix);
   }
   replace(name, "{layer}", at.layer);
   replace(name, "{expert}", at.expert);
   replace(name, "{mtp}", at.mtp);
+  replace(name, "{inner}", at.inner);
   return name;
 }
 
@@ -110,13 +113,16 @@ class Expansion {
   }
 
   void all_layers(size_t begin, size_t end) {
-    for (int64_t layer = 0; layer < a_.layers + a_.mtp_layers; ++layer) {
-      const Indices at{layer, 0, layer < a_.layers ? -1 : layer - a_.layers};
+    for (int64_t layer = 0; layer < a_.all_layers(); ++layer) {
+      const int64_t predicting = layer - a_.layers;
+      const bool is_mtp = predicting >= 0;
+      const Indices at{layer, 0, is_mtp ? predicting / a_.mtp_inner_layers : -1,
+                       is_mtp && a_.is_hybrid() ? predicting % a_.mtp_inner_layers : -1};
       for (size_t i = begin; i < end;) {
         const size_t stop = run_end(i, end, is_of_experts);
         const int64_t times = is_of_experts(rules_[i]) ? a_.experts : 1;
         for (int64_t expert = 0; expert < times; ++expert) {
-          for (size_t r = i; r < stop; ++r) add(r, {at.layer, expert, at.mtp});
+          for (size_t r = i; r < stop; ++r) add(r, {at.layer, expert, at.mtp, at.inner});
         }
         i = stop;
       }
@@ -128,14 +134,17 @@ class Expansion {
     const auto& parameter = parameters_[number];
     const bool for_mtp_only = mentions(rule, "{mtp}") || rule.copies;
     if (for_mtp_only && at.mtp < 0) return;
+    if (parameter && at.inner >= 0 && at.inner != place_around(*parameter->row, at.inner)) return;
     if (rule.when != nullptr && !rule.when(a_, at.layer)) return;
     if (parameter && !has_parameter(parameter->block, *parameter->row, a_, at.layer)) return;
     Link link;
     link.rule = &rule;
     link.fp32 = parameter ? parameter->row->buffer : rule.fp32;
     link.megatron = fill(rule.megatron, at);
+    Indices numbered = at;  // Hugging Face counts all layers inside MTP layers
+    if (at.mtp >= 0) numbered.mtp = at.layer - a_.layers;
     for (std::string_view name : rule.hugging_face) {
-      link.hugging_face.push_back(fill(name, at, family_.mtp_prefix));
+      link.hugging_face.push_back(fill(name, numbered, &family_));
     }
     if (parameter) {
       link.row = parameter->row;
@@ -147,6 +156,16 @@ class Expansion {
     if (mentions(rule.megatron, "{expert}") && !has_experts_apart) link.expert = at.expert;
     for (const AxisSize size : rule.shape) link.shape.push_back(size(a_));
     links_.push_back(std::move(link));
+  }
+
+  // The layer inside an MTP layer with which a parameter around those is written: what comes before
+  // them with the first, what comes after them with the last. `inner` for all other parameters.
+  int64_t place_around(const ParameterRow& row, int64_t inner) const {
+    const auto is_of = [&](std::span<const ParameterRow> rows) {
+      return std::ranges::any_of(rows, [&](const ParameterRow& each) { return &each == &row; });
+    };
+    if (is_of(mtp_input_parameters())) return 0;
+    return is_of(mtp_output_parameters()) ? a_.mtp_inner_layers - 1 : inner;
   }
 
   // From how Megatron stores a norm to how the family does.
@@ -187,7 +206,8 @@ void Family::read_tensors(const std::function<bool(const std::string& name)>& ha
                           Architecture& architecture) const {
   const HasParameter has_parameter = [&](std::string_view megatron, int64_t layer) {
     const std::string_view tensor = name_in(*this, megatron);
-    return !tensor.empty() && has(fill(tensor, {layer}));
+    const int64_t mtp = std::max<int64_t>(-1, layer - architecture.layers);
+    return !tensor.empty() && has(fill(tensor, {layer, 0, mtp}, this));
   };
   for (const ConfigRow& row : config) {
     if (row.read_tensors) row.read_tensors(has_parameter, architecture);

@@ -23,9 +23,12 @@ class TensorLister {
     }
     for (int64_t mtp = 0; mtp < a_.mtp_layers; ++mtp) {
       const std::string prefix = fmt::format("mtp.layers.{}.", mtp);
-      const int64_t layer = a_.layers + mtp;
+      const int64_t layer = a_.layers + mtp * a_.mtp_inner_layers;
       add_rows(prefix, nullptr, mtp_input_parameters(), layer);
-      add_layer(prefix + "transformer_layer.", layer);
+      for (int64_t inner = 0; inner < a_.mtp_inner_layers; ++inner) {
+        const std::string number = a_.is_hybrid() ? fmt::format("layers.{}.", inner) : "";
+        add_layer(prefix + "transformer_layer." + number, layer + inner);
+      }
       add_rows(prefix, nullptr, mtp_output_parameters(), layer);
     }
     add_rows("", nullptr, head_parameters(), 0);

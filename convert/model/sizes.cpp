@@ -41,19 +41,27 @@ void check_sizes(const Architecture& a, const std::string& path, const std::stri
            a.linear_value_heads, a.linear_key_heads);
     }
   }
+  if (a.any_mamba()) {
+    require("heads of Mamba mixers (mamba_num_heads)", a.mamba_heads, kMaxHeads);
+    require("elements of their heads (mamba_head_dim)", a.mamba_head_dim, kMaxHeads);
+    require("groups of their heads (mamba_num_groups)", a.mamba_groups, kMaxHeads);
+    require("elements of their states (mamba_state_dim)", a.mamba_state, kMaxHeads);
+    if (a.mamba_heads % a.mamba_groups != 0) {
+      fail(ErrorKind::mismatch, "{}: {} heads of Mamba mixers do not divide into {} groups", path,
+           a.mamba_heads, a.mamba_groups);
+    }
+  }
   if (a.mtp_layers != 0) require("prediction layers (mtp_num_layers)", a.mtp_layers, kMaxLayers);
   require("elements inside an MLP (ffn_hidden_size, intermediate_size)", a.ffn, kMaxModelSize);
   if (a.heads % a.groups != 0) {
     fail(ErrorKind::mismatch, "{}: {} attention heads do not divide into {} query groups", path,
          a.heads, a.groups);
   }
-  const int64_t other[] = {a.positions,     a.padded_vocab,
-                           a.vocab,         a.q_lora_rank,
-                           a.kv_lora_rank,  a.qk_nope_dim,
-                           a.qk_rope_dim,   a.v_dim,
-                           a.experts,       a.expert_ffn,
-                           a.shared_ffn,    a.experts_per_token,
-                           a.router_groups, a.router_groups_per_token};
+  const int64_t other[] = {a.positions,         a.padded_vocab,  a.vocab,
+                           a.q_lora_rank,       a.kv_lora_rank,  a.qk_nope_dim,
+                           a.qk_rope_dim,       a.v_dim,         a.experts,
+                           a.expert_ffn,        a.expert_width,  a.shared_ffn,
+                           a.experts_per_token, a.router_groups, a.router_groups_per_token};
   for (int64_t value : other) {
     if (value < 0 || value > kMaxModelSize) {
       fail(ErrorKind::mismatch, "{}: {} hold the impossible size {}", path, source, value);
@@ -61,7 +69,7 @@ void check_sizes(const Architecture& a, const std::string& path, const std::stri
   }
   if (a.experts == 0) return;
   require("experts (num_experts)", a.experts, kMaxExperts);
-  if (a.experts * (a.layers + a.mtp_layers) > kMaxExpertsOfAllLayers) {
+  if (a.all_layers() > 2 * kMaxLayers || a.experts * a.all_layers() > kMaxExpertsOfAllLayers) {
     fail(ErrorKind::mismatch, "{}: {} layers of {} experts are more than is supported", path,
          a.layers, a.experts);
   }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ckpt/megatron/model/hybrid_layers.h"
 #include "convert/model/megatron_model.h"
 #include "convert/model/numbered_name.h"
 
@@ -19,9 +20,9 @@ void stack(StackPlace& place, std::string_view before, int64_t extent) {
 }  // namespace
 
 StackPlace stack_place(const std::string& canonical, const Architecture& a) {
-  StackPlace place{canonical, {}, {}};
+  StackPlace place{a.is_hybrid() ? hybrid_spelling(canonical) : canonical, {}, {}};
   const bool are_alike = (a.experts == 0 || a.all_moe()) && !a.any_linear() && a.index_every == 1;
-  const bool stacks_layers = !a.numbers_layers && are_alike;
+  const bool stacks_layers = !a.numbers_layers && !a.is_hybrid() && are_alike;
   if (stacks_layers) stack(place, kLayersPrefix, a.layers);
   stack(place, kExpertsInfix, a.experts);
   return place;

@@ -20,8 +20,10 @@ enum class Activation : uint8_t {
   other
 };
 enum class Norm : uint8_t { rms, layer };
-enum class Positions : uint8_t { rope, learned, other };
+enum class Positions : uint8_t { rope, learned, none, other };
 enum class RopeScaling : uint8_t { none, linear, llama3, yarn };
+/// What a layer is: attention followed by an MLP or a mixture, or one part alone in hybrid models.
+enum class LayerKind : uint8_t { transformer, mamba, attention, mlp, mixture };
 enum class RouterScore : uint8_t { softmax, sigmoid, other };
 
 /// What the whole model has.
@@ -106,6 +108,23 @@ struct IndexerSizes {
   }
 };
 
+/// Hybrid models, whose layers are Mamba-2 mixers, attention, MLPs and mixtures.
+struct HybridSizes {
+  std::vector<LayerKind> kinds;  // of all layers, those inside MTP layers last; empty: transformer
+  int64_t mtp_inner_layers = 1;  // of each MTP layer
+  int64_t mamba_heads = 0;
+  int64_t mamba_head_dim = 0;
+  int64_t mamba_groups = 0;  // of heads that share B and C
+  int64_t mamba_state = 0;   // elements of a head's state for each of its own
+
+  bool is_hybrid() const { return !kinds.empty(); }
+  LayerKind kind(int64_t layer) const {
+    if (!is_hybrid()) return LayerKind::transformer;
+    return kinds[std::min(static_cast<size_t>(layer), kinds.size() - 1)];
+  }
+  bool any_mamba() const { return std::ranges::count(kinds, LayerKind::mamba) > 0; }
+};
+
 struct PositionSettings {
   Positions position_kind = Positions::rope;
   double rotary_fraction = 1;          // of each head's elements, from the first on
@@ -143,9 +162,10 @@ struct MixtureSizes {
   int64_t experts = 0;  // 0: all layers are dense
   int64_t experts_per_token = 0;
   int64_t expert_ffn = 0;
-  int64_t shared_ffn = 0;  // 0: no shared expert
+  int64_t expert_width = 0;  // what routed experts take and give; 0: the hidden size
+  int64_t shared_ffn = 0;    // 0: no shared expert
   bool shared_gate = false;
-  std::vector<bool> moe_layers;  // one a layer, when there are experts
+  std::vector<bool> moe_layers;  // one a layer, when there are experts; MTP layers may follow
   RouterScore router_score = RouterScore::softmax;
   bool router_pre_softmax = false;  // scores are not renormalised over the chosen experts
   bool expert_bias = false;
@@ -181,11 +201,14 @@ struct Architecture : ModelSizes,
                       AttentionSizes,
                       LatentAttentionSizes,
                       LinearAttentionSizes,
+                      HybridSizes,
                       IndexerSizes,
                       PositionSettings,
                       MlpSizes,
                       MixtureSizes,
                       GluRows {
+  /// Layers of the decoder and inside MTP layers.
+  int64_t all_layers() const { return layers + mtp_layers * mtp_inner_layers; }
   /// The part of a head, without latent attention, from which the frequencies of rotary positions
   /// are computed. As many elements are rotated, or one more where this is odd.
   int64_t rotary_part() const {

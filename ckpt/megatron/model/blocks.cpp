@@ -45,20 +45,37 @@ int64_t index_queries(const A& a) { return times(a.index_heads, a.index_dim); }
 int64_t index_inputs(const A& a) { return a.q_lora_rank > 0 ? a.q_lora_rank : a.hidden; }
 int64_t index_heads(const A& a) { return a.index_heads; }
 int64_t index_dim(const A& a) { return a.index_dim; }
+int64_t mamba_heads(const A& a) { return a.mamba_heads; }
+int64_t mamba_inner(const A& a) { return times(a.mamba_heads, a.mamba_head_dim); }
+int64_t mamba_states(const A& a) { return times(a.mamba_groups, a.mamba_state); }
+int64_t mamba_convolved(const A& a) { return plus(mamba_inner(a), times(2, mamba_states(a))); }
+int64_t mamba_input(const A& a) {
+  return plus(plus(mamba_inner(a), mamba_convolved(a)), a.mamba_heads);
+}
+int64_t mamba_conv(const A&) { return 4; }  // Megatron-LM has no argument for it
 int64_t ffn(const A& a) { return a.ffn; }
 int64_t fc1(const A& a) { return both_halves(a, a.ffn); }
 int64_t experts(const A& a) { return a.experts; }
 int64_t expert_ffn(const A& a) { return a.expert_ffn; }
+int64_t expert_width(const A& a) { return a.expert_width > 0 ? a.expert_width : a.hidden; }
 int64_t expert_fc1(const A& a) { return both_halves(a, a.expert_ffn); }
 int64_t shared_ffn(const A& a) { return a.shared_ffn; }
 int64_t shared_fc1(const A& a) { return both_halves(a, a.shared_ffn); }
 
-bool is_mla(const A& a, int64_t layer) { return a.mla && !a.is_linear(layer); }
 bool is_linear(const A& a, int64_t layer) { return a.is_linear(layer); }
-bool is_softmax(const A& a, int64_t layer) { return !a.is_linear(layer); }
-bool is_plain(const A& a, int64_t layer) { return !a.mla && !a.is_linear(layer); }
-bool is_dense(const A& a, int64_t layer) { return !a.is_moe(layer); }
+bool is_softmax(const A& a, int64_t layer) {
+  const LayerKind kind = a.kind(layer);
+  return (kind == LayerKind::transformer || kind == LayerKind::attention) && !a.is_linear(layer);
+}
+bool is_mla(const A& a, int64_t layer) { return a.mla && is_softmax(a, layer); }
+bool is_plain(const A& a, int64_t layer) { return !a.mla && is_softmax(a, layer); }
+bool is_dense(const A& a, int64_t layer) {
+  const LayerKind kind = a.kind(layer);
+  return (kind == LayerKind::transformer || kind == LayerKind::mlp) && !a.is_moe(layer);
+}
 bool is_moe(const A& a, int64_t layer) { return a.is_moe(layer); }
+bool is_mamba(const A& a, int64_t layer) { return a.kind(layer) == LayerKind::mamba; }
+bool has_latent_experts(const A& a, int64_t) { return a.expert_width > 0; }
 bool has_layer_norm(const A& a, int64_t) { return a.norm == Norm::layer; }
 bool has_linear_bias(const A& a, int64_t) { return a.linear_bias; }
 bool has_qkv_bias(const A& a, int64_t) { return a.qkv_bias || a.linear_bias; }
@@ -219,6 +236,38 @@ constexpr ParameterRow kDeltaNet[] = {
     {"self_attention.out_proj.weight", columns, scaled_normal, {hidden, linear_values}},
 };
 
+constexpr RowPiece kMambaInput[] = {{".z", mamba_inner},
+                                    {".x", mamba_inner},
+                                    {".B", mamba_states},
+                                    {".C", mamba_states},
+                                    {".dt", mamba_heads}};
+constexpr RowPiece kMambaConvolution[] = {
+    {".x", mamba_inner}, {".B", mamba_states}, {".C", mamba_states}};
+
+// In the order of today's releases. Before, the convolution was a submodule, after in_proj.
+constexpr ParameterRow kMamba[] = {
+    {.name = "mixer.conv1d.weight",
+     .split = rows,
+     .first_values = not_trained,
+     .shape = {mamba_convolved, one, mamba_conv},
+     .pieces = kMambaConvolution},
+    {.name = "mixer.conv1d.bias",
+     .split = rows,
+     .first_values = not_trained,
+     .shape = {mamba_convolved},
+     .pieces = kMambaConvolution},
+    {"mixer.dt_bias", rows, not_trained, {mamba_heads}},
+    {"mixer.A_log", rows, not_trained, {mamba_heads}},
+    {"mixer.D", rows, not_trained, {mamba_heads}},
+    {.name = "mixer.in_proj.layer_norm_weight", .first_values = ones, .shape = {hidden}},
+    {.name = "mixer.in_proj.weight",
+     .split = rows,
+     .shape = {mamba_input, hidden},
+     .pieces = kMambaInput},
+    {"mixer.norm.weight", rows, not_trained, {mamba_inner}},
+    {"mixer.out_proj.weight", columns, scaled_normal, {hidden, mamba_inner}},
+};
+
 // Latent attention's norm of keys and values where norms are modules of their own.
 constexpr ParameterRow kLatentNorms[] = {
     {"self_attention.kv_layernorm.weight", replicated, ones},
@@ -261,13 +310,13 @@ constexpr ParameterRow kMixture[] = {
      .buffer = true},
     {.name = "mlp.router.local_tokens_per_expert", .first_values = zeros, .buffer = true},
     {.name = "mlp.router.global_tokens_per_expert", .first_values = zeros, .buffer = true},
-    {"mlp.fc1_latent_proj.weight"},
+    {"mlp.fc1_latent_proj.weight", replicated, normal, {expert_width, hidden}, has_latent_experts},
     {"mlp.fc1_latent_proj.bias", replicated, zeros},
-    {"mlp.fc2_latent_proj.weight"},
+    {"mlp.fc2_latent_proj.weight", replicated, normal, {hidden, expert_width}, has_latent_experts},
     {"mlp.fc2_latent_proj.bias", replicated, zeros},
     {.name = "mlp.experts.experts.linear_fc1.weight",
      .split = gated_rows,
-     .shape = {expert_fc1, hidden},
+     .shape = {expert_fc1, expert_width},
      .routed = true},
     {.name = "mlp.experts.experts.linear_fc1.bias",
      .split = gated_rows,
@@ -278,7 +327,7 @@ constexpr ParameterRow kMixture[] = {
     {.name = "mlp.experts.experts.linear_fc2.weight",
      .split = columns,
      .first_values = scaled_normal,
-     .shape = {hidden, expert_ffn},
+     .shape = {expert_width, expert_ffn},
      .routed = true},
     {.name = "mlp.experts.experts.linear_fc2.bias",
      .first_values = zeros,
@@ -298,6 +347,7 @@ constexpr ParameterRow kSharedExpert[] = {
 constexpr Block kLayerBlocks[] = {
     {"norm before latent attention", is_mla, kInputNorm},
     {"gated delta net", is_linear, kDeltaNet},
+    {"Mamba", is_mamba, kMamba},
     {"indexer", has_indexer, kIndexer},
     {"attention output", is_softmax, kAttentionOutput},
     {"attention", is_plain, kAttention},

@@ -73,7 +73,7 @@ void ModelLayout::add(uint32_t tensor) {
       name == "embedding.position_embeddings.weight" ||
       name == "embedding.tokentype_embeddings.weight") {
     embeddings_.push_back(tensor);
-  } else if (name == "decoder.final_layernorm.weight" || name == "decoder.final_layernorm.bias") {
+  } else if (name.starts_with("decoder.final_") && find_parameter(name)) {
     final_norm_.push_back(tensor);
   } else if (name == "output_layer.weight" || name == "output_layer.bias") {
     output_.push_back(tensor);
@@ -117,10 +117,15 @@ std::optional<ModelLayout::LayerTensor> ModelLayout::describe(uint32_t tensor,
                                                               std::string_view suffix, bool mtp) {
   LayerTensor described;
   described.tensor = tensor;
-  const auto inner = mtp ? inside_mtp(suffix) : std::optional(suffix);
+  int64_t inner_layer = 0;
+  const auto inner = mtp ? inside_mtp(suffix, &inner_layer) : std::optional(suffix);
   const auto parameter = inner ? layer_parameter(*inner) : mtp_parameter(suffix);
   if (!parameter) return std::nullopt;
   described.parameter = *parameter;
+  constexpr int kMostOfLayer = 1 << 10, kMostInner = 512;
+  if (inner_layer >= kMostInner) return std::nullopt;
+  described.parameter.order += static_cast<int>(inner_layer) * kMostOfLayer;
+  described.parameter.separate_order += static_cast<int>(inner_layer) * kMostOfLayer;
   const ParameterRow& row = *parameter->row;
   if (row.routed) {
     described.prefix_axes = parameter->expert < 0 ? 1 : 0;

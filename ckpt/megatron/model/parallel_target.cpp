@@ -8,6 +8,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/pipeline_checks.h"
 #include "ckpt/megatron/model/pipeline_layout.h"
 #include "ckpt/megatron/model/run_arguments.h"
@@ -74,6 +75,10 @@ void check_tensor_ranks(const Value& args, const RunArguments& run) {
   if (run.mixers.linear_key_heads > 0) {
     all.push_back({run.mixers.linear_key_heads, "key heads of linear attention"});
     all.push_back({run.mixers.linear_value_heads, "value heads of linear attention"});
+  }
+  if (run.mixers.mamba_heads > 0) {
+    all.push_back({run.mixers.mamba_heads, "heads of Mamba mixers"});
+    all.push_back({run.mixers.mamba_groups, "groups of Mamba mixers"});
   }
   if (has_dense_layers(args, run)) add(all, "ffn_hidden_size", "rows of ffn_hidden_size");
   add(all, "moe_shared_expert_intermediate_size", "rows of moe_shared_expert_intermediate_size");
@@ -288,7 +293,34 @@ class Target {
     if (pipeline_changes_) put_pipeline();
   }
 
+  // Stages stand in the pattern of a hybrid model's layers.
+  void put_hybrid_pipeline() {
+    HybridPattern pattern = *hybrid_pattern(args_);
+    pattern.stage_layers.clear();
+    const PipelineLayout stages(run_);
+    for (int64_t chunk = 0; chunk < stages.chunks(); ++chunk) {
+      for (int64_t stage = 0; stage < stages.stages(); ++stage) {
+        pattern.stage_layers.push_back(stages.at(stage, chunk).layers);
+      }
+    }
+    const bool is_new = args_.has("hybrid_layer_pattern");
+    draft_.put(args_, is_new ? "hybrid_layer_pattern" : "hybrid_override_pattern",
+               draft_.string(pattern.text()));
+    if (args_.has("mtp_hybrid_override_pattern")) {
+      draft_.put(args_, "mtp_hybrid_override_pattern", draft_.none());
+    }
+    const int64_t virtual_stages = stages.chunks();
+    put_optional("virtual_pipeline_model_parallel_size",
+                 virtual_stages > 1 ? std::optional(virtual_stages) : std::nullopt);
+    for (const char* name :
+         {"num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
+          "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"}) {
+      put_optional(name, std::nullopt);
+    }
+  }
+
   void put_pipeline() {
+    if (run_.hybrid) return put_hybrid_pipeline();
     const bool interleaved = run_.virtual_pipeline > 1;
     const bool even = !run_.first_stage_layers && !run_.last_stage_layers &&
                       !run_.embedding_is_a_layer && !run_.loss_is_a_layer;

@@ -101,7 +101,12 @@ std::optional<NamedParameter> find_parameter(std::string_view name) {
     return rows;
   }();
   const bool mtp = name.starts_with(kMtpLayerNames);
-  if (!mtp && !name.starts_with(kDecoderLayerNames)) return kOutside.find(name);
+  if (!mtp && !name.starts_with(kDecoderLayerNames)) {
+    constexpr std::string_view kHybridNorm = "decoder.final_norm.";
+    if (!name.starts_with(kHybridNorm)) return kOutside.find(name);
+    return kOutside.find(
+        std::string("decoder.final_layernorm.").append(name.substr(kHybridNorm.size())));
+  }
   std::string_view suffix = name.substr(mtp ? kMtpLayerNames.size() : kDecoderLayerNames.size());
   leading_number(suffix, &suffix);
   if (!mtp) return layer_parameter(suffix);
@@ -114,9 +119,17 @@ bool is_buffer(std::string_view name) {
   return found && found->row->buffer;
 }
 
-std::optional<std::string_view> inside_mtp(std::string_view suffix) {
+std::optional<std::string_view> inside_mtp(std::string_view suffix, int64_t* layer) {
+  constexpr std::string_view kInnerLayers = "layers.";
   for (std::string_view prefix : {"transformer_layer.", "mtp_model_layer."}) {
-    if (suffix.starts_with(prefix)) return suffix.substr(prefix.size());
+    if (!suffix.starts_with(prefix)) continue;
+    std::string_view inner = suffix.substr(prefix.size());
+    std::optional<int64_t> number;
+    if (inner.starts_with(kInnerLayers)) {
+      number = leading_number(inner.substr(kInnerLayers.size()), &inner);
+    }
+    if (layer != nullptr) *layer = number.value_or(0);
+    return inner;
   }
   return std::nullopt;
 }
@@ -125,6 +138,7 @@ std::string usual_spelling(std::string name) {
   constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
       {"decoder.final_norm.", "decoder.final_layernorm."},
       {".mtp_model_layer.", ".transformer_layer."},
+      {".mixer.conv1d_", ".mixer.conv1d."},
       {".mlp.0.", ".mlp.linear_fc1.layer_norm_"},
       {".mlp.1.basic_ops.0.", ".mlp.linear_fc1."},
       {".mlp.1.basic_ops.1.", ".mlp.linear_fc1."},

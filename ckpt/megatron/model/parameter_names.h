@@ -40,8 +40,9 @@ bool is_buffer(std::string_view name);
 /// What the names of routed experts' parameters begin with, after the layer's number.
 inline constexpr std::string_view kRoutedExperts = "mlp.experts.experts.";
 
-/// Without "transformer_layer." or "mtp_model_layer.", if `suffix` starts so; else nothing.
-std::optional<std::string_view> inside_mtp(std::string_view suffix);
+/// What follows "transformer_layer." or "mtp_model_layer.", and in hybrid models
+/// "layers.<number>.", if `suffix` starts so; else nothing. `layer`, if given: that number, or 0.
+std::optional<std::string_view> inside_mtp(std::string_view suffix, int64_t* layer = nullptr);
 
 /// `name` with its modules called as above where the checkpoint's program called them otherwise:
 /// Transformer Engine's operation fuser, which numbers its operations, and older releases. Names

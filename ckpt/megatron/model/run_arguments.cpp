@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/hybrid_layers.h"
 
 namespace ferry {
 namespace {
@@ -81,8 +82,7 @@ StageLetters read_stage_letters(Value layout) {
 
 void refuse_other_placements(const Value& args) {
   for (const char* name :
-       {"hybrid_layer_pattern", "hybrid_override_pattern", "heterogeneous_layers_config_path",
-        "heterogeneous_layers_config_encoded_json"}) {
+       {"heterogeneous_layers_config_path", "heterogeneous_layers_config_encoded_json"}) {
     const Value value = args.get(name);
     if (value.is_none() || (value.string() && value.string()->empty())) continue;
     fail(ErrorKind::unsupported,
@@ -101,7 +101,7 @@ void refuse_other_placements(const Value& args) {
   }
 }
 
-// Sizes of gated delta nets.
+// Sizes of gated delta nets and Mamba mixers.
 Architecture read_mixers(const Value& args) {
   constexpr std::pair<const char*, int64_t Architecture::*> kSizes[] = {
       {"linear_num_key_heads", &Architecture::linear_key_heads},
@@ -110,6 +110,16 @@ Architecture read_mixers(const Value& args) {
       {"linear_value_head_dim", &Architecture::linear_value_dim}};
   constexpr int64_t kMostOfMixer = int64_t{1} << 20;
   Architecture sizes;
+  if (hybrid_pattern(args)) {
+    sizes.mamba_head_dim = size_or(args, "mamba_head_dim", 0, kMostOfMixer);
+    sizes.mamba_groups = size_or(args, "mamba_num_groups", 0, kMostOfMixer);
+    sizes.mamba_state = size_or(args, "mamba_state_dim", 0, kMostOfMixer);
+    sizes.mamba_heads = size_or(args, "mamba_num_heads", 0, kMostOfMixer);
+    if (sizes.mamba_heads == 0 && sizes.mamba_head_dim > 0) {  // it expands the hidden size by 2
+      sizes.mamba_heads = 2 * size_or(args, "hidden_size", 0, kMostRows) / sizes.mamba_head_dim;
+    }
+    return sizes;
+  }
   if (args.get("experimental_attention_variant").string() != "gated_delta_net") return sizes;
   for (const auto& [name, member] : kSizes) sizes.*member = size_or(args, name, 0, kMostOfMixer);
   return sizes;
@@ -128,12 +138,40 @@ bool is_gated(const Value& args) {
          flag(args, "gated_linear_unit");
 }
 
+// Parameters of Mamba mixers are registered in another order by releases that do not know this
+// argument, and by some that do not know it yet.
+constexpr const char* kKnownMambaOrder = "ckpt_drop_redundant_extra_state";
+
 std::string other_modules(const Value& args) {
   for (const char* name :
        {"mla_down_proj_fusion", "moe_single_grouped_weight", "moe_single_grouped_bias"}) {
     if (flag(args, name)) return name;
   }
-  return {};
+  return hybrid_pattern(args) && !args.has(kKnownMambaOrder) ? "hybrid_layer_pattern" : "";
+}
+
+// The stages that a hybrid model's pattern names, in the words of other models.
+StageLetters letters_of(const HybridPattern& pattern) {
+  StageLetters stages;
+  for (const int64_t layers : pattern.stage_layers) stages.emplace_back(layers, 't');
+  if (stages.empty()) return stages;
+  stages.front().insert(0, "E");
+  stages.back().append(static_cast<size_t>(pattern.mtp_layers), 'm').append("L");
+  return stages;
+}
+
+void read_hybrid(const Value& args, RunArguments& run) {
+  const auto pattern = hybrid_pattern(args);
+  if (!pattern) {
+    if (!flag(args, "is_hybrid_model")) return;
+    fail(ErrorKind::unsupported,
+         "the run is a hybrid model, but no argument of it (hybrid_layer_pattern) says which kind "
+         "each layer has");
+  }
+  run.hybrid = true;
+  run.layers = static_cast<int64_t>(pattern->decoder.size());
+  run.mtp_layers = pattern->mtp_layers;
+  run.stage_letters = letters_of(*pattern);
 }
 
 }  // namespace
@@ -214,7 +252,8 @@ bool layers_are_stacked(const Value& args) {
     const Value frequency = args.get(name);
     if (frequency.kind() == ValueKind::list || frequency.integer().value_or(1) > 1) return false;
   }
-  return !flag(args, "hetereogenous_dist_checkpoint");
+  return !flag(args, "hetereogenous_dist_checkpoint") && !flag(args, "is_hybrid_model") &&
+         !hybrid_pattern(args);
 }
 
 RunArguments read_run_arguments(const Value& args) {
@@ -243,6 +282,8 @@ RunArguments read_run_arguments(const Value& args) {
   if (flag(args, "standalone_embedding_stage")) run.first_stage_layers = 0;
   const Value layout = args.get("pipeline_model_parallel_layout");
   if (!layout.is_none()) run.stage_letters = read_stage_letters(layout);
+
+  read_hybrid(args, run);
 
   run.gated_mlp = is_gated(args);
   run.glu_blocks = read_glu_blocks(args);

@@ -48,6 +48,7 @@ struct RunArguments {
   int64_t layers = 0;
   int64_t mtp_layers = 0;  // multi-token-prediction depths
   bool repeated_mtp = false;
+  bool hybrid = false;  // layers of several kinds, and names of their own (hybrid_layers.h)
   int64_t experts = 0;
 
   int64_t tensor = 1, pipeline = 1, virtual_pipeline = 1, context = 1;

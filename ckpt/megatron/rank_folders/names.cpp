@@ -7,6 +7,7 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
@@ -126,7 +127,7 @@ class Namer {
     if (tensor.name.ends_with("inv_freq")) return {};
     LocalView view{"", tensor.shape, row_major_strides(tensor.shape)};
     if (name.layer < 0) {
-      view.name = name.suffix;
+      view.name = spelled(name.suffix);
       if (naming_.tied && view.name == "output_layer.weight") {
         view.name = "embedding.word_embeddings.weight";
       }
@@ -137,18 +138,22 @@ class Namer {
         fmt::format("{}.layers.{}.", name.mtp ? "mtp" : "decoder", first + name.layer);
     std::string inner;  // of the transformer layer inside an MTP layer
     std::string suffix = name.suffix;
-    if (name.mtp && suffix.starts_with("transformer_layer.")) {
-      inner = "transformer_layer.";
+    if (const auto layer = name.mtp ? inside_mtp(suffix) : std::nullopt) {
+      inner = suffix.substr(0, suffix.size() - layer->size());
       suffix.erase(0, inner.size());
     }
     const bool grouped = suffix == "mlp.experts.weight1" || suffix == "mlp.experts.weight2";
     if (grouped) return grouped_views(tensor, prefix + inner, suffix.back() == '1');
     if (!name_expert(suffix, naming_.first_expert)) name_norms(name, suffix);
-    view.name = prefix + inner + suffix;
+    view.name = spelled(prefix + inner + suffix);
     if (suffix.starts_with(kQkv) && suffix.find("layer_norm") == std::string::npos) {
       view.qkv_version = naming_.checkpoint_version;
     }
     return {view};
+  }
+
+  std::string spelled(std::string name) const {
+    return naming_.run->hybrid ? hybrid_spelling(std::move(name)) : std::move(name);
   }
 
   // Norms that are modules of their own get the names that these modules give them in torch_dist

@@ -39,12 +39,20 @@ class StateNamer {
  private:
   std::string in_mtp(std::string_view suffix) const {
     const auto inner = inside_mtp(suffix);
-    return inner ? "mtp_model_layer." + module(*inner) : std::string(suffix);
+    if (!inner) return std::string(suffix);
+    const std::string_view around = suffix.substr(0, suffix.size() - inner->size());
+    const std::string_view numbered = around.substr(around.find('.') + 1);  // of hybrid models
+    return std::string("mtp_model_layer.").append(numbered).append(module(*inner));
   }
 
   std::string module(std::string_view suffix) const {
     const auto found = layer_parameter(suffix);
     if (found && found->row->routed) return of_expert(*found);
+    // In torch_dist the convolution is named as the module that it once was.
+    constexpr std::string_view kConvolution = "mixer.conv1d.";
+    if (found && found->row->name.starts_with(kConvolution)) {
+      return std::string("mixer.conv1d_").append(found->row->name.substr(kConvolution.size()));
+    }
     // The pieces that torch_dist may store apart are one parameter.
     if (found && found->piece >= 0) return std::string(found->row->name);
     // Latent attention's own norms are named by their modules already (state/norm_names.h).

@@ -101,7 +101,9 @@ std::vector<std::string> missing_sizes(const Family& family, const Architecture&
                                  &A::linear_value_dim, &A::linear_conv});
   }
   const bool all_dense = integer_of(config, "first_k_dense_replace", 0) >= a.layers;
-  if (!all_dense) needed.push_back(&A::experts);
+  const bool has_no_mixture =
+      a.is_hybrid() && std::ranges::count(a.kinds, LayerKind::mixture) == 0;
+  if (!all_dense && !has_no_mixture) needed.push_back(&A::experts);
   if (a.experts > 0) {
     needed.insert(needed.end(), {&A::experts_per_token, &A::expert_ffn, &A::shared_ffn});
   }

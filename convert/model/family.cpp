@@ -187,7 +187,8 @@ void Family::read_tensors(const std::function<bool(const std::string& name)>& ha
                           Architecture& architecture) const {
   const HasParameter has_parameter = [&](std::string_view megatron, int64_t layer) {
     const std::string_view tensor = name_in(*this, megatron);
-    return !tensor.empty() && has(fill(tensor, {layer}));
+    const int64_t mtp = layer - architecture.layers;
+    return !tensor.empty() && has(fill(tensor, {layer, 0, mtp < 0 ? -1 : mtp}));
   };
   for (const ConfigRow& row : config) {
     if (row.read_tensors) row.read_tensors(has_parameter, architecture);

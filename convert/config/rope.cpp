@@ -23,8 +23,10 @@ double yarn_scale(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
 
+// "mrope" is the usual one for text: its three axes are of pictures.
 std::string scaling_type(const json& scaling) {
-  return text_of(scaling, "rope_type", text_of(scaling, "type", "default"));
+  const std::string type = text_of(scaling, "rope_type", text_of(scaling, "type", "default"));
+  return type == "mrope" ? "default" : type;
 }
 
 void read_rope(json& config, A& a) {

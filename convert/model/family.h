@@ -21,10 +21,11 @@ namespace ferry {
 /// (convert/model/transforms.h).
 enum class Transform : uint8_t {
   copy,
-  vocabulary,  // rows: Megatron pads them, Hugging Face has the true number
-  qkv,         // rows by query group [q heads, k, v] <-> three tensors; also the bias. With an
-               // output gate [q heads, gates, k, v], and q by head [q, gate]
-  gate_up,     // rows [gate; up] (or alternating blocks) <-> two tensors
+  vocabulary,   // rows: Megatron pads them, Hugging Face has the true number
+  qkv,          // rows by query group [q heads, k, v] <-> three tensors; also the bias. With an
+                // output gate [q heads, gates, k, v], and q by head [q, gate]
+  gate_up,      // rows [gate; up] (or alternating blocks) <-> two tensors
+  swap_halves,  // columns: the second half comes first
   gate_up_transpose,  // the same <-> one [in, gate; up]
   gate_up_columns,    // the same <-> one [in, 2 x ffn], gate and up in turn; of the bias: [2 x ffn]
   transpose,          // [out, in] <-> [in, out]

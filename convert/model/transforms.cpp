@@ -214,6 +214,12 @@ Part columns_of(std::vector<Part> parts, int64_t step, const std::array<int64_t,
   return all;
 }
 
+Part swap_halves(const Dims& shape) {
+  const int64_t half = shape[1] / 2;
+  const Box first{{0, 0}, {shape[0], half}}, second{{0, half}, {shape[0], shape[1] - half}};
+  return {shape, {copy_box(second, {0, 0}), copy_box(first, {0, shape[1] - half})}};
+}
+
 Part transpose(const Dims& shape) {
   Move move;
   move.in_origin = move.out_origin = {0, 0};
@@ -263,6 +269,8 @@ std::vector<Part> parts_of_one(const Link& link, const Architecture& a) {
       return split_qkv(link.shape, a);
     case Transform::gate_up:
       return split_gate_up(link, a);
+    case Transform::swap_halves:
+      return {swap_halves(link.shape)};
     case Transform::gate_up_transpose:
       return {columns_of(split_gate_up(link, a), 1, {0, link.shape[0] / 2})};
     case Transform::gate_up_columns:

@@ -68,6 +68,9 @@ std::vector<std::string> loading_flags(const Import& model, const ParallelLayout
   }
   say_layout(sizes, options.layout, flags);
   if (options.transformer_engine == false) flags.push_back("--transformer-impl local");
+  // Megatron-LM builds sparse attention over several ranks in no other way.
+  const Value variant = model.state.args.value.get("experimental_attention_variant");
+  if (variant.string() == "dsa" && sizes.tensor > 1) flags.push_back("--sequence-parallel");
   flags.insert(flags.end(), model.flags.begin(), model.flags.end());
   return flags;
 }

@@ -242,6 +242,11 @@ TEST(Transforms, TransposeExchangesTheAxes) {
   EXPECT_EQ(parts[0].values, (std::vector<int>{0, 3, 1, 4, 2, 5}));
 }
 
+TEST(Transforms, HalvesOfColumnsChangePlaces) {
+  EXPECT_EQ(transform(Transform::swap_halves, {2, 4}, {})[0].values,
+            (std::vector<int>{2, 3, 0, 1, 6, 7, 4, 5}));
+}
+
 // GPT-2: columns [all q; all k; all v], from rows by head [q, k, v].
 TEST(Transforms, QkvTransposeGathersColumns) {
   Architecture a;

@@ -58,8 +58,11 @@ ConfigRow patches() {
 std::vector<Rule> attention(std::string_view megatron, std::vector<std::string_view> turned,
                             std::vector<std::string_view> still,
                             Transform transform = Transform::copy) {
-  return {{megatron, std::move(turned), transform, false, is_turned},
-          {megatron, std::move(still), transform, false, is_still}};
+  Rule rule{.megatron = megatron, .hugging_face = std::move(turned), .transform = transform};
+  rule.when = is_turned;
+  Rule other{.megatron = megatron, .hugging_face = std::move(still), .transform = transform};
+  other.when = is_still;
+  return {std::move(rule), std::move(other)};
 }
 
 Family quilt_family() {

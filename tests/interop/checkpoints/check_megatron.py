@@ -7,20 +7,21 @@ venv/bin/python (3.12 with torch, einops, triton, numpy).
   logits   transformers' tiny models of CASES become runs at each of LAYOUTS; the logits are transformers' to 8e-6 of their mean size
   losses   runs are resharded, optimizer included, and continued at each of LAYOUTS: losses are those of Megatron-LM's own continuation, to 1e-5 in fp32 and 2.5e-5 in bf16
 Prints a table; fails when anything differs."""
-import json, os, re, subprocess, sys, tempfile
+import json, os, re, shlex, subprocess, sys, tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
 import numpy as np, torch
 from checkpoints import call
 from tiny_models import make_model
 from transformers import AutoModelForCausalLM
 
-CASES = ['glm4_moe', 'glm4_moe_plain']
+CASES = ['glm4_moe', 'glm4_moe_plain', 'gpt_oss', 'deepseek_v32', 'glm_moe_dsa', 'glm_moe_dsa_shared', 'hy_v3']
 # Options of ferry, arguments of Megatron-LM.
 LAYOUTS = {'TP2': ('--tp 2', '--tensor-model-parallel-size 2 --sequence-parallel'),
            'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1')}
 BAR = 8e-6
 LOSS_BARS = {'g_f32_glm45_mtp': 1e-5, 'g_glm45_mtp': 2.5e-5}
 LAST = 12  # iteration of the continuations
+IN_FP32 = {'deepseek_v32': ['--no-dsa-indexer-rotate-activation']}  # which Megatron-LM has for bf16 alone
 ON_CPU = ('--distributed-backend gloo --no-rope-fusion --no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion --attention-backend unfused '
           '--ckpt-format torch_dist --vocab-size 250')
 TRAINING = ('--use-checkpoint-args --split 99,1,0 --seq-length 64 --micro-batch-size 2 --global-batch-size 8 --lr 1e-3 --min-lr 1e-4 --lr-decay-iters 100 --lr-warmup-iters 5 '
@@ -51,7 +52,7 @@ def logits_jobs(ferry, work):
         for layout, (options, _) in LAYOUTS.items():
             name = f'{case}_{layout}'
             said = call(ferry, 'convert', model, f'{work}/{name}', '--to', 'torch_dist', '--dtype', 'fp32', *options.split())
-            words = re.search(r'^load with (.*)$', said, re.M)[1].split()
+            words = shlex.split(re.search(r'^load with (.*)$', said, re.M)[1]) + IN_FP32.get(case, [])
             yield job(name, work, [f'{HERE}/megatron_logits.py', *words, '--micro-batch-size', '1', '--seq-length', '48', '--max-position-embeddings', '64', *ON_CPU.split()],
                       {'TOKENS': f'{work}/{case}.npz', 'LOGITS': f'{work}/{name}'})
 

@@ -175,12 +175,6 @@ TEST(CompleteArguments, NamesWhatAPrecisionAwareOptimizerNeeds) {
                    .arguments.accumulate_allreduce_grads_in_fp32);
 }
 
-TEST(CompleteArguments, HasNoBiasesOfExperts) {
-  EXPECT_THAT(refusal("--num-experts 4", {}, ErrorKind::unsupported),
-              HasSubstr("give --disable-bias-linear"));
-  completed(small("--num-experts 4 --moe-layer-freq [0]*4"));  // it is dense
-}
-
 TEST(CompleteArguments, NamesWhatContradicts) {
   EXPECT_THAT(refusal("--disable-bias-linear --xielu --num-experts 4"),
               HasSubstr("experts have no parameters of xIELU"));

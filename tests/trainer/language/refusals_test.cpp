@@ -2,6 +2,7 @@
 #include "kernels/forwarding.h"
 #include "tests/trainer/language/runs.h"
 #include "trainer/language/memory_plan.h"
+#include "trainer/language/options.h"
 
 namespace ferry::test {
 namespace {
@@ -70,6 +71,24 @@ TEST_F(Refusals, OfARunWithNothingToTrainOnSayWhatToGive) {
   std::string apart = words("--valid-data-path " + corpus);
   apart.erase(apart.find("--split"), apart.find("--data-cache-path") - apart.find("--split"));
   EXPECT_THAT(outcome_of(apart).problem, HasSubstr("give --train-data-path, or --skip-train"));
+}
+
+// Families have it, and no module of the trainer computes it.
+TEST_F(Refusals, NameWhatTheModelHasThatIsNotComputed) {
+  expect_untrained("--rotary-interleaved",
+                   "this model cannot be trained: rotation of neighbouring");
+  std::string biases = words("--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 16");
+  biases.erase(biases.find("--disable-bias-linear"), sizeof "--disable-bias-linear");
+  EXPECT_THAT(outcome_of(biases).problem, HasSubstr("a bias in routers and experts"));
+  biases += " --moe-layer-freq [0]*2";  // it is dense
+  EXPECT_EQ(outcome_of(biases).problem, "");
+
+  Architecture a;
+  EXPECT_THAT(untrainable_reasons(a), testing::IsEmpty());
+  a.sinks = true;
+  a.glu_clamp = 7;
+  a.rope_scaling = RopeScaling::yarn;
+  EXPECT_THAT(untrainable_reasons(a), testing::SizeIs(3));
 }
 
 TEST_F(Refusals, NameTensorRanksWithoutAQueryGroup) {

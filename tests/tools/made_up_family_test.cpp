@@ -58,8 +58,8 @@ ConfigRow patches() {
 std::vector<Rule> attention(std::string_view megatron, std::vector<std::string_view> turned,
                             std::vector<std::string_view> still,
                             Transform transform = Transform::copy) {
-  return {{megatron, std::move(turned), transform, false, is_turned},
-          {megatron, std::move(still), transform, false, is_still}};
+  return {{megatron, std::move(turned), transform, false, false, is_turned},
+          {megatron, std::move(still), transform, false, false, is_still}};
 }
 
 Family quilt_family() {

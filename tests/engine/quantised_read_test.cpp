@@ -88,7 +88,7 @@ struct CodedTensor {
     place(*form.global, begin);
   }
 
-  // Of 4 bits, eight rows of blocks in a word.
+  // Zero points of 4 bits, eight rows of blocks in a word.
   void add_zeros() {
     Dims dims = grid();
     const int64_t rows = dims[1], columns = dims[2];

@@ -166,7 +166,7 @@ TEST(QuantisedWrite, SecondScalesAreShared) {
   plan.recipes[4].is_scales = plan.recipes[5].is_scales = true;
   Recipe& second = plan.recipes[3];
   second.quantise->parts = {first + 1, first + 2};
-  // Of the first rows alone, which hold smaller values, and zeros.
+  // The first row alone, which has smaller values, and zeros.
   second.moves[0].loops[1].count = 1;
   second.zeros = {{{1, 0}, {kValueRows - 1, kValueColumns}}};
   plan.dropped.push_back({0, -kValueColumns});

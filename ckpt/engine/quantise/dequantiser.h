@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "ckpt/engine/elements/decode.h"
 #include "ckpt/engine/memory_files.h"
-#include "ckpt/engine/quantise/decode.h"
 #include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/engine/transfers/side_buffer.h"
 #include "ckpt/engine/transfers/transfer.h"

@@ -20,7 +20,7 @@ constexpr int kBias = 127;
 constexpr float kRounding = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
 constexpr float kLowInt4 = -8, kHighInt4 = 7, kRangeInt4 = 15;
 
-// Of numbers that are not negative.
+// The number of a code without a sign.
 float of_e4m3(uint8_t code) {
   const float subnormal = static_cast<float>(code) * 0x1p-9F;
   const auto normal = std::bit_cast<float>((uint32_t{code} << 20) + ((127U - 7U) << 23));

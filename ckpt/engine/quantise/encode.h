@@ -85,7 +85,7 @@ class Encoder {
   float global_ = 1;
   std::vector<float> quotients_;  // of a row
   std::vector<std::byte> narrow_;
-  // Of the blocks of a row.
+  // One a block of a row:
   std::vector<int32_t> largest_;
   std::vector<uint32_t> stored_;
   std::vector<float> factors_, zeros_, most_;

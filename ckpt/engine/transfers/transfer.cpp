@@ -7,7 +7,7 @@
 #include "ckpt/base/box_index.h"
 #include "ckpt/base/error.h"
 #include "ckpt/core/plan_quantised.h"
-#include "ckpt/engine/quantise/decode.h"
+#include "ckpt/engine/elements/decode.h"
 #include "ckpt/engine/transfers/piece.h"
 
 namespace ferry {

@@ -11,7 +11,7 @@
 
 namespace ferry {
 
-class Decoder;  // ckpt/engine/quantise/decode.h
+class Decoder;  // ckpt/engine/elements/decode.h
 class PlanCompiler;
 
 /// What a transfer reads where that is values of a quantised tensor.

@@ -248,7 +248,7 @@ TEST_F(Quantised, EveryFormIsWrittenAsItsProgramWritesIt) {
 }
 
 TEST_F(Quantised, RunsOfPackedWeightsAreThoseOfTheirValues) {
-  for (const char* form : {"mxfp4", "nvfp4", "nvfp4-packed", "int4-g128-zp"}) {
+  for (const char* form : {"mxfp4", "nvfp4", "nvfp4-packed", "int4-g128-zp", "mxfp4-gpt-oss"}) {
     const std::string model = fixture(std::string("quantised/") + form);
     fs::remove_all(path("a"));
     fs::remove_all(path("b"));
@@ -260,13 +260,19 @@ TEST_F(Quantised, RunsOfPackedWeightsAreThoseOfTheirValues) {
     const Outcome diff = ferry("diff " + model + " " + path("out"));
     EXPECT_EQ(diff.code, 0) << diff.out << diff.err;
     EXPECT_THAT(diff.out, HasSubstr("quantised weights are compared by their values"));
-    EXPECT_EQ(ferry("diff " + model + " " + fixture("quantised/model")).code, 1);
+    const char* plain = std::string(form).ends_with("oss") ? "gpt_oss" : "model";
+    EXPECT_EQ(ferry("diff " + model + " " + fixture("quantised/") + plain).code, 1) << form;
     EXPECT_EQ(ferry("verify " + model).code, 0);
   }
 }
 
 // A run is quantised as the model that it becomes.
 TEST_F(Quantised, RunsAreQuantisedOnTheWay) {
+  const std::string gpt_oss = fixture("quantised/gpt_oss");
+  ASSERT_EQ(ferry("convert " + gpt_oss + " " + path("gpt-oss") + " --to torch_dist").code, 0);
+  const Outcome outcome = convert(path("gpt-oss"), "--quantize mxfp4-gpt-oss");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(bytes_by_name(path("out")) == bytes_by_name(fixture("quantised/mxfp4-gpt-oss")));
   const std::string model = fixture("quantised/model");
   ASSERT_EQ(ferry("convert " + model + " " + path("run") + " --to torch_dist").code, 0);
   for (const char* form : {"nvfp4", "int4-zp", "mxfp8"}) {

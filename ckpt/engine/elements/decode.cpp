@@ -1,4 +1,4 @@
-#include "ckpt/engine/quantise/decode.h"
+#include "ckpt/engine/elements/decode.h"
 
 #include <algorithm>
 

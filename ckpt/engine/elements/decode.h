@@ -15,7 +15,7 @@ struct RowScales {
   const float* zeros = nullptr;   // the same; null: `zero` for all
   float zero = 0;
   int64_t block = 1;  // codes that have one scale
-  int64_t into = 0;   // codes of the first block that come before the first wanted one
+  int64_t into = 0;   // codes of the first block that come before the first one
 };
 
 /// Tables of what codes stand for. Safe from several threads.

@@ -32,8 +32,9 @@ struct ExportOptions {
   bool cut_tokens = false;                 // let vocab_size cut rows of tokens that are known
   bool keep_padding = false;               // keep all rows; excludes vocab_size
   std::optional<DType> dtype = {};  // of floating-point tensors; those kept in fp32 by design stay
-  /// The weights of linear layers in blocks of fp8 with their scales, and config.json says so.
-  bool quantise_fp8 = false;
+  /// The weights of linear layers in a form of quantised_forms() (convert/export/quantise.h), and
+  /// config.json says so; empty: as they are.
+  std::string quantise = {};
   /// For a Hugging Face model: not compared with its config.json.
   bool as_is = false;
   bool ignore_index = false;  // of one whose index and shards disagree: take the shards

@@ -74,6 +74,8 @@ struct Remainders {
   uint32_t upper = 0;         // position in the catalog of the bf16 tensor, of the same shape
 };
 
+struct Quantised;  // ckpt/core/quantised.h
+
 /// One tensor. The chunks of a complete tensor cover it exactly once.
 struct Entry {
   std::string name;
@@ -82,6 +84,9 @@ struct Entry {
   std::vector<Chunk> chunks;
   Role role = Role::model;
   std::optional<Remainders> remainders = {};  // dtype is f32 where there are
+  /// What the elements lie in where the tensor is read as values of a quantised one: it has no
+  /// chunks of its own then, and `dtype` is that of the values.
+  std::shared_ptr<const Quantised> quantised = {};
 
   int64_t elements() const { return element_count(shape, name); }
   /// The dtype of the elements in the chunks.

@@ -1,7 +1,6 @@
 #include "ckpt/core/plan.h"
 
 #include <algorithm>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/core/item_index.h"
 #include "ckpt/core/plan_quantised.h"
+#include "ckpt/core/quantised.h"
 
 namespace ferry {
 namespace {
@@ -65,40 +65,6 @@ bool collide(const Recipe& recipe, size_t a, size_t b, size_t rank) {
   return false;
 }
 
-Dims without_unit_axes(Dims shape) {
-  std::erase(shape, 1);
-  return shape;
-}
-
-void check_scales(const Plan& plan, const Entry& target, const Recipe& recipe) {
-  for (const BlockScales& each : recipe.scales) {
-    if (each.input >= recipe.inputs.size() || each.scales >= plan.source->entries.size() ||
-        recipe.scales_of(each.input) != &each) {
-      fail(ErrorKind::internal, "tensor {}: scales of no input, or of one twice", target.name);
-    }
-    const Entry& input = plan.source->entries[recipe.inputs[each.input]];
-    const Entry& scales = plan.source->entries[each.scales];
-    const DType values = recipe.quantise ? recipe.quantise->values : target.dtype;
-    const bool dtypes_ok = size_bytes(input.dtype) == 1 && can_convert(input.dtype, DType::f32) &&
-                           can_convert(scales.dtype, DType::f32) &&
-                           can_convert(values, DType::f32) && input.dtype != values;
-    if (!dtypes_ok) {
-      fail(ErrorKind::mismatch, "tensor {}: {} of {} with scales of {} cannot become {}",
-           target.name, input.name, torch_name(input.dtype), torch_name(scales.dtype),
-           torch_name(values));
-    }
-    const bool is_block = each.block.size() == input.shape.size() &&
-                          std::ranges::all_of(each.block, [](int64_t size) { return size > 0; });
-    if (!is_block ||
-        without_unit_axes(scales.shape) != without_unit_axes(block_grid(input.shape, each.block))) {
-      fail(ErrorKind::mismatch,
-           "tensor {} of shape {}: its scales {} have shape {}, which does not fit blocks of {}",
-           input.name, to_string(input.shape), scales.name, to_string(scales.shape),
-           to_string(each.block));
-    }
-  }
-}
-
 void check_addends(const Plan& plan, const Entry& target, const Recipe& recipe) {
   for (size_t i = 0; i < recipe.addends.size(); ++i) {
     const Addend& each = recipe.addends[i];
@@ -111,8 +77,7 @@ void check_addends(const Plan& plan, const Entry& target, const Recipe& recipe) 
       fail(ErrorKind::internal, "tensor {}: an addend of no input, or a second one", target.name);
     }
     const Entry& input = plan.source->entries.at(recipe.inputs[each.input]);
-    const bool is_plain = recipe.half == FloatHalf::whole && !recipe.quantise &&
-                          recipe.scales_of(each.input) == nullptr && !input.remainders;
+    const bool is_plain = recipe.half == FloatHalf::whole && !recipe.quantise && !input.remainders;
     if (!is_plain || !is_floating_point(input.dtype) || !is_floating_point(target.dtype)) {
       fail(ErrorKind::unsupported,
            "tensor {}: {} would be added to the elements of {}, which are no plain floating-point "
@@ -122,15 +87,18 @@ void check_addends(const Plan& plan, const Entry& target, const Recipe& recipe) 
   }
 }
 
-void check_dtypes(const Plan& plan, const Entry& source, const Entry& target, FloatHalf half) {
-  bool fits = can_convert(source.dtype, target.dtype);
+void check_dtypes(const Plan& plan, const Entry& source, const Entry& target,
+                  const Recipe& recipe) {
+  const FloatHalf half = recipe.half;
+  const DType made = recipe.quantise ? recipe.quantise->values : target.dtype;
+  bool fits = can_convert(source.dtype, made);
   if (half != FloatHalf::whole) {
     fits = can_convert(source.dtype, DType::f32) &&
-           target.dtype == (half == FloatHalf::lower ? DType::i16 : DType::bf16);
+           made == (half == FloatHalf::lower ? DType::i16 : DType::bf16);
   }
   if (!fits) {
     fail(ErrorKind::mismatch, "tensor {}: {} of {} cannot become {}", target.name,
-         safetensors_name(source.dtype), source.name, safetensors_name(target.dtype));
+         safetensors_name(source.dtype), source.name, safetensors_name(made));
   }
   if (!source.remainders) return;
   const auto& [stored, upper] = *source.remainders;
@@ -140,19 +108,19 @@ void check_dtypes(const Plan& plan, const Entry& source, const Entry& target, Fl
       plan.source->entries[upper].shape != source.shape) {
     fail(ErrorKind::internal, "tensor {}: remainders of no bf16 tensor of its shape", source.name);
   }
-  if (half != FloatHalf::whole || target.dtype == DType::f32) return;
+  if (half != FloatHalf::whole || made == DType::f32) return;
   fail(ErrorKind::mismatch,
        "tensor {}: {} is stored as remainders of a bf16 tensor, which make F32; it cannot be "
        "written as {}",
-       target.name, source.name, safetensors_name(target.dtype));
+       target.name, source.name, safetensors_name(made));
 }
 
 void check_recipe(const Plan& plan, size_t position) {
   const Entry& target = plan.target.entries[position];
   const Recipe& recipe = plan.recipes[position];
-  const size_t rank = target.shape.size();
+  const Dims& shape = made_shape(target, recipe);
+  const size_t rank = shape.size();
   if (recipe.is_scales) return;  // of check_quantised
-  check_scales(plan, target, recipe);
   check_addends(plan, target, recipe);
   int64_t written = 0;
   for (const Move& move : recipe.moves) {
@@ -161,7 +129,8 @@ void check_recipe(const Plan& plan, size_t position) {
       fail(ErrorKind::internal, "tensor {}: a move names an input that is not there", target.name);
     }
     const Entry& source = plan.source->entries[recipe.inputs[move.input]];
-    check_dtypes(plan, source, target, recipe.half);
+    check_dtypes(plan, source, target, recipe);
+    if (source.quantised) check_quantised(source);
     const bool in_ok = move.in_origin.size() == source.shape.size() &&
                        is_inside(input_bounds(move, source.shape.size()), source.shape);
     if (!in_ok) {
@@ -169,22 +138,22 @@ void check_recipe(const Plan& plan, size_t position) {
            to_string(input_bounds(move, move.in_origin.size())), source.name,
            to_string(source.shape));
     }
-    if (move.out_origin.size() != rank || !is_inside(output_bounds(move, rank), target.shape)) {
+    if (move.out_origin.size() != rank || !is_inside(output_bounds(move, rank), shape)) {
       fail(ErrorKind::mismatch, "tensor {}: {} would write outside its shape {}", target.name,
-           source.name, to_string(target.shape));
+           source.name, to_string(shape));
     }
     written = checked_add(written, move.elements(), target.name);
   }
   for (const Box& zeros : recipe.zeros) {
-    if (!is_inside(zeros, target.shape)) {
+    if (!is_inside(zeros, shape)) {
       fail(ErrorKind::mismatch, "tensor {}: zeros at {} are outside its shape {}", target.name,
-           to_string(zeros), to_string(target.shape));
+           to_string(zeros), to_string(shape));
     }
     written = checked_add(written, element_count(zeros.size, target.name), target.name);
   }
-  if (written != target.elements()) {
+  if (const int64_t elements = element_count(shape, target.name); written != elements) {
     fail(ErrorKind::mismatch, "tensor {} of shape {}: its sources hold {} of its {} elements",
-         target.name, to_string(target.shape), written, target.elements());
+         target.name, to_string(shape), written, elements);
   }
   const size_t parts = recipe.moves.size() + recipe.zeros.size();
   if (parts < 2) return;
@@ -314,22 +283,10 @@ void check_items(const Plan& plan) {
   }
 }
 
-// Every entry that is read as scales, once.
-std::set<uint32_t> scales_of(const Plan& plan) {
-  std::set<uint32_t> entries;
-  for (const Recipe& recipe : plan.recipes) {
-    for (const BlockScales& each : recipe.scales) entries.insert(each.scales);
-  }
-  return entries;
-}
-
 void check_use(const Plan& plan) {
   std::vector<int64_t> used(plan.source->entries.size());
   for (const Recipe& recipe : plan.recipes) {
     for (const Move& move : recipe.moves) used[recipe.inputs[move.input]] += move.elements();
-  }
-  for (const uint32_t scales : scales_of(plan)) {
-    used[scales] += plan.source->entries[scales].elements();
   }
   for (const Dropped& dropped : plan.dropped) used.at(dropped.entry) += dropped.elements;
   for (size_t i = 0; i < used.size(); ++i) {
@@ -353,7 +310,6 @@ void drop_unused(Plan& plan, Role role) {
   for (const Recipe& recipe : plan.recipes) {
     for (const Move& move : recipe.moves) used[recipe.inputs[move.input]] = true;
   }
-  for (const uint32_t scales : scales_of(plan)) used[scales] = true;
   for (const Dropped& dropped : plan.dropped) used.at(dropped.entry) = true;
   for (uint32_t i = 0; i < used.size(); ++i) {
     const Entry& entry = plan.source->entries[i];
@@ -376,6 +332,7 @@ void check_target(const Plan& plan) {
 
 // That the chunks of a source entry hold all that a move reads.
 void check_held(const Entry& source, const Move& move) {
+  if (source.quantised) return;  // its parts are whole
   const auto bounds = input_bounds(move, source.shape.size());
   int64_t held = 0;
   for (const Chunk& chunk : source.chunks) {

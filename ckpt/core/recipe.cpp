@@ -133,13 +133,6 @@ Move Move::inverse() const {
   return result;
 }
 
-const BlockScales* Recipe::scales_of(uint32_t input) const noexcept {
-  for (const BlockScales& each : scales) {
-    if (each.input == input) return &each;
-  }
-  return nullptr;
-}
-
 double Recipe::added_to(uint32_t input) const noexcept {
   for (const Addend& each : addends) {
     if (each.input == input) return each.value;

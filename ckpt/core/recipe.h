@@ -34,22 +34,29 @@ struct Move {
   Move inverse() const;  // input index is kept
 };
 
-/// An input that is quantised by blocks: its element at (i, j, ...) stands for itself times
-/// scales[i / block[0], j / block[1], ...], multiplied in fp32.
-struct BlockScales {
-  uint32_t input = 0;   // index into the recipe's inputs, of a dtype of one byte
-  uint32_t scales = 0;  // position in the source catalog: floating-point, one element a block; its
-                        // shape may differ from that grid by axes of one element
-  Dims block;           // extents of a block, one an axis of the input; the last may be cut
+/// How codes and scales are made of values (ckpt/engine/quantise/encode.h).
+enum class QuantiseRule : uint8_t {
+  fp8,
+  fp8_tensor,  // one scale in all
+  mxfp8,
+  mxfp4,
+  mxfp4_up,
+  nvfp4,
+  nvfp4_divided,
+  int4,
+  int4_zeros,
 };
 
-/// An output of two axes that is quantised as it is written: element (i, j) becomes itself over
-/// the scale of its block, and the scales go to another entry of the target, which has one element
-/// a block and an empty recipe but for `is_scales`.
+/// An output that is quantised as it is written: the recipe makes values of two axes, the entry
+/// holds their codes, and other entries of the target, whose recipes are empty but for `is_scales`,
+/// hold the rest.
 struct Quantise {
-  Dims block;                 // extents of a block; the last may be cut
-  uint32_t scales = 0;        // position in the target catalog: fp32
-  DType values = DType::f32;  // what the elements are rounded to first: bf16, fp16 or fp32
+  QuantiseRule rule = QuantiseRule::fp8;
+  Dims shape;                   // of the values
+  Dims block;                   // extents of what has one scale; the last may be cut
+  std::vector<uint32_t> parts;  // positions in the target, in the order of parts_of()
+  DType values = DType::f32;    // what the elements are rounded to first: bf16, fp16 or fp32
+  uint32_t together = 0;        // weights with the same number have one second scale
 };
 
 /// A number that is added to all elements of an input, in double precision, before they are rounded
@@ -61,17 +68,15 @@ struct Addend {
 
 /// Values are converted between dtypes element by element, as convert() (ckpt/base/cast.h) does.
 struct Recipe {
-  std::vector<uint32_t> inputs;  // positions in the source catalog's entries
-  std::vector<Move> moves;       // together with `zeros` they write every output element once
-  std::vector<Box> zeros;        // parts of the output that are filled with zero
-  std::vector<BlockScales> scales = {};  // at most one an input
-  FloatHalf half = FloatHalf::whole;     // of every input; zeros have zeros for halves
+  std::vector<uint32_t> inputs;       // positions in the source catalog's entries
+  std::vector<Move> moves;            // together with `zeros` they write every output element once
+  std::vector<Box> zeros;             // parts of the output that are filled with zero
+  FloatHalf half = FloatHalf::whole;  // of every input; zeros have zeros for halves
   std::optional<Quantise> quantise = {};
   bool is_scales = false;            // another entry's recipe writes this one
   std::vector<Addend> addends = {};  // at most one an input
 
-  const BlockScales* scales_of(uint32_t input) const noexcept;  // null: the input is not quantised
-  double added_to(uint32_t input) const noexcept;               // 0: nothing is
+  double added_to(uint32_t input) const noexcept;  // 0: nothing is
 };
 
 /// The identity: all of a tensor.

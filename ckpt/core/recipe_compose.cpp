@@ -79,8 +79,8 @@ Move through(const Move& move, const BoxMove& filled) {
 }
 
 void check_moves_only(const Recipe& recipe) {
-  if (recipe.scales.empty() && recipe.half == FloatHalf::whole && !recipe.quantise &&
-      !recipe.is_scales && recipe.addends.empty()) {
+  if (recipe.half == FloatHalf::whole && !recipe.quantise && !recipe.is_scales &&
+      recipe.addends.empty()) {
     return;
   }
   fail(ErrorKind::unsupported,

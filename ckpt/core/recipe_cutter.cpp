@@ -99,7 +99,7 @@ Recipe RecipeCutter::cut(const Shard& shard) const {
   const auto shift = [&](Dims& origin) {
     for (size_t axis = 0; axis < origin.size(); ++axis) origin[axis] -= shard.box.offset[axis];
   };
-  Recipe part{recipe_->inputs, moves(shard.box), zeros(shard.box), recipe_->scales, recipe_->half};
+  Recipe part{recipe_->inputs, moves(shard.box), zeros(shard.box), recipe_->half};
   part.addends = recipe_->addends;
   for (Move& move : part.moves) shift(move.out_origin);
   for (Box& box : part.zeros) shift(box.offset);
@@ -135,15 +135,12 @@ void FlatRecipe::append_zeros(int64_t count) {
   elements_ += count;
 }
 
-// Position of an input of another recipe among this one's, with its scales and what is added.
+// Position of an input of another recipe among this one's, with what is added to it.
 uint32_t FlatRecipe::input(const Recipe& from, uint32_t input) {
   const uint32_t source = from.inputs.at(input);
   const auto [at, is_new] = inputs_.emplace(source, static_cast<uint32_t>(recipe_.inputs.size()));
   if (!is_new) return at->second;
   recipe_.inputs.push_back(source);
-  if (const BlockScales* scales = from.scales_of(input)) {
-    recipe_.scales.push_back({at->second, scales->scales, scales->block});
-  }
   if (const double value = from.added_to(input); value != 0) {
     recipe_.addends.push_back({at->second, value});
   }

@@ -40,21 +40,21 @@ std::vector<Digest> execute(const Plan& plan, std::span<WritableFile* const> fil
   if (options.borrowed && !queue.has_borrowed()) options.borrowed->release();
   ItemDigester digester(plan, files, options.cancel, options.values);
   const FileSystem* file_system = plan.source->file_system.get();
+  const std::map<uint32_t, float> largest =
+      largest_magnitudes(plan, compiler, sources, threads, bytes_per_thread, options);
   on_threads(threads, [&](int thread, const std::atomic<bool>& stop) {
     TileRunner runner(sources, files, file_system, &digester);
-    QuantisingRunner quantiser(plan, compiler, sources, files, digester);
+    QuantisingRunner quantiser(plan, compiler, sources, files, digester, largest);
     while (!stop) {
       if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
       if (const auto tile = queue.next(in_order ? 0 : thread)) {
         const bool quantised = plan.recipes[tile->entry].quantise.has_value();
-        const std::vector<Box> parts = queue.parts(*tile);
-        for (const Box& part : parts) {
-          const std::vector<Transfer> transfers =
-              quantised ? quantiser.run(tile->entry, part) : compiler.compile(tile->entry, part);
-          meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
-          if (&part == &parts.back() && queue.finish(*tile)) options.borrowed->release();
-          digester.wrote(transfers, runner.scratch(read_back_bytes));
-        }
+        const std::vector<Transfer> transfers = quantised
+                                                    ? quantiser.run(tile->entry, tile->box)
+                                                    : compiler.compile(tile->entry, tile->box);
+        meter.add(quantised ? bytes_of(transfers) : runner.run(transfers));
+        if (queue.finish(*tile)) options.borrowed->release();
+        digester.wrote(transfers, runner.scratch(read_back_bytes));
       } else if (!digester.digest_next_literal(runner.scratch(read_back_bytes))) {
         return;
       }

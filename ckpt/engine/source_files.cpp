@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/core/quantised.h"
 #include "ckpt/engine/memory_files.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/io/open_file_limit.h"
@@ -284,8 +285,12 @@ uint64_t stream_memory(const Catalog& catalog, uint64_t memory_bytes) {
 }
 
 uint64_t stream_memory(const Entry& entry, uint64_t memory_bytes) {
-  const bool has_streams = std::any_of(entry.chunks.begin(), entry.chunks.end(),
-                                       [](const Chunk& chunk) { return chunk.extent.zstd; });
+  bool has_streams = false;
+  for_each_stored(entry, [&](const Entry& part) {
+    has_streams = has_streams || std::ranges::any_of(part.chunks, [](const Chunk& chunk) {
+                    return chunk.extent.zstd;
+                  });
+  });
   return has_streams ? memory_bytes / 4 : 0;
 }
 

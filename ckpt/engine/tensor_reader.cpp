@@ -61,9 +61,7 @@ void TensorReader::read(size_t entry, const Chunk& chunk, const Box& part,
     box.offset[axis] += chunk.box.offset[axis];
   }
   target_->set(chunk.extent.offset + first * (into.size() / elements), into);
-  for (const Box& each : source_.compiler.parts(entry, box, into.size())) {
-    runner_.run(source_.compiler.compile(entry, each));
-  }
+  runner_.run(source_.compiler.compile(entry, box));
 }
 
 }  // namespace ferry

@@ -1,6 +1,7 @@
 #include "ckpt/memory/load_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "ckpt/base/error.h"
@@ -33,7 +34,7 @@ void LoadPlan::add(const Region& region) {
   }
   const bool is_whole = !region.shard.is_run() && region.shard.box == Box::whole(entry.shape) &&
                         region.dtype == entry.dtype && region.half == FloatHalf::whole;
-  if (!is_whole && tensors_.partner(position)) {
+  if (!is_whole && tensors_.together(position)) {
     fail(ErrorKind::unsupported,
          "tensor {} is quantised as it is read, and can only be read whole and as {}", entry.name,
          safetensors_name(entry.dtype));
@@ -57,9 +58,9 @@ void LoadPlan::add(size_t position, const Shard& shard, DType dtype, FloatHalf h
   plan_.target.files.push_back({file.path(), bytes});
   plan_.target.entries.push_back(
       {entry.name, dtype, shape, {{{Box::whole(shape)}, {}, {number, 0, bytes}}}, entry.role});
-  if (tensors_.partner(position)) {
+  if (tensors_.together(position)) {
     plan_.recipes.push_back(tensors_.recipe(position));
-    pair(position);
+    note_in_unit(position);
     return;
   }
   plan_.recipes.push_back(cutter(position).cut(shard));
@@ -80,19 +81,26 @@ WritableFile& LoadPlan::in_memory(const std::string& name, std::span<std::byte> 
   return *own_files_.back();
 }
 
-// Makes a pair of the tensor that was added last, which is at `position` of the set, and of one
-// that was added before or will be.
-void LoadPlan::pair(size_t position) {
+// Joins the tensor that was added last, which is at `position` of the set, with those that are made
+// together with it, which were added before or will be.
+void LoadPlan::note_in_unit(size_t position) {
   const auto added = static_cast<uint32_t>(plan_.recipes.size() - 1);
-  const bool is_scales = plan_.recipes.back().is_scales;
-  const size_t partner = *tensors_.partner(position), weights = is_scales ? partner : position;
-  const auto place = is_scales ? &Pair::scales : &Pair::weights;
-  if (pairs_[weights].*place) add_unasked(partner);  // asked for once more
-  Pair& both = pairs_[weights];
-  both.*place = added;
-  if (!both.weights || !both.scales) return;
-  plan_.recipes[*both.weights].quantise->scales = *both.scales;
-  pairs_.erase(weights);
+  const std::vector<size_t>* all = tensors_.together(position);
+  if (units_[all].contains(position)) {  // asked for once more: the first time ends here
+    std::vector<size_t> missing;
+    std::ranges::copy_if(*all, std::back_inserter(missing),
+                         [&](size_t other) { return !units_[all].contains(other); });
+    for (const size_t other : missing) add_unasked(other);
+  }
+  Unit& unit = units_[all];
+  unit[position] = added;
+  if (unit.size() < all->size()) return;
+  for (const auto& [of_set, of_plan] : unit) {
+    auto& how = plan_.recipes[of_plan].quantise;
+    if (!how) continue;
+    for (uint32_t& part : how->parts) part = unit.at(part);
+  }
+  units_.erase(all);
 }
 
 void LoadPlan::add_unasked(size_t position) {
@@ -102,9 +110,10 @@ void LoadPlan::add_unasked(size_t position) {
 }
 
 const Plan& LoadPlan::finish() {
-  while (!pairs_.empty()) {
-    const auto& [weights, one] = *pairs_.begin();
-    add_unasked(one.weights ? *tensors_.partner(weights) : weights);
+  while (!units_.empty()) {
+    const auto& [all, unit] = *units_.begin();
+    add_unasked(*std::ranges::find_if(
+        *all, [&](size_t position) { return !units_.begin()->second.contains(position); }));
   }
   check_part(plan_);
   return plan_;
@@ -114,7 +123,7 @@ namespace {
 
 // Whether all of a tensor may be in one piece, as far as that shows before any file is read.
 bool may_be_one_run(const Catalog& source, const Recipe& recipe) {
-  if (recipe.moves.size() != 1 || !recipe.zeros.empty() || !recipe.scales.empty()) return false;
+  if (recipe.moves.size() != 1 || !recipe.zeros.empty()) return false;
   const Move& move = recipe.moves.front();
   const Entry& input = source.entries[recipe.inputs[move.input]];
   const Box bounds = input_bounds(move, input.shape.size());
@@ -127,7 +136,7 @@ bool may_be_one_run(const Catalog& source, const Recipe& recipe) {
 std::optional<FileRun> stored_run(const TensorSet::State& tensors, size_t position) {
   const Entry& entry = tensors.entries()[position];
   const auto bytes = static_cast<uint64_t>(entry.bytes());
-  if (bytes == 0 || tensors.partner(position) ||
+  if (bytes == 0 || tensors.together(position) ||
       !may_be_one_run(*tensors.source(), tensors.recipe(position))) {
     return std::nullopt;
   }

@@ -36,25 +36,23 @@ class LoadPlan {
 
  private:
   struct Made;
-  // Target positions of weights and of their scales, which one run of the engine makes together.
-  struct Pair {
-    std::optional<uint32_t> weights, scales;
-  };
+  // Target positions of tensors that one run of the engine makes together, by those in the set.
+  using Unit = std::map<size_t, uint32_t>;
 
   void add(size_t position, const Shard& shard, DType dtype, FloatHalf half, uint64_t bytes,
            WritableFile& file);
   const RecipeCutter& cutter(size_t position);
   WritableFile& in_memory(const std::string& name, std::span<std::byte> bytes);
-  void pair(size_t position);
+  void note_in_unit(size_t position);
   void add_unasked(size_t position);
 
   const TensorSet::State& tensors_;
   Plan plan_;
   std::vector<WritableFile*> files_;
   std::vector<std::unique_ptr<WritableFile>> own_files_;
-  std::vector<Buffer> unasked_;  // halves of pairs that nobody asked for
+  std::vector<Buffer> unasked_;  // parts of units that nobody asked for
   std::unordered_map<size_t, std::unique_ptr<const Made>> made_;
-  std::map<size_t, Pair> pairs_;  // that lack one, by the position of the weights
+  std::map<const std::vector<size_t>*, Unit> units_;  // that lack one
 };
 
 /// Bytes of a file.

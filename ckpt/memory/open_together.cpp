@@ -107,7 +107,8 @@ std::optional<Remainders> unpack_remainders(Unpacker& unpacker) {
 }
 
 void pack(Packer& packer, const Entry& entry) {
-  const auto& [name, dtype, shape, chunks, role, remainders] = entry;
+  const auto& [name, dtype, shape, chunks, role, remainders, quantised] = entry;
+  if (quantised) fail(ErrorKind::internal, "tensor {}: values are not opened", name);
   packer.text(name).choice(dtype).choice(role);
   pack(packer, shape);
   pack(packer, remainders);
@@ -117,7 +118,7 @@ void pack(Packer& packer, const Entry& entry) {
 
 Entry unpack_entry(Unpacker& unpacker) {
   Entry entry;
-  auto& [name, dtype, shape, chunks, role, remainders] = entry;
+  auto& [name, dtype, shape, chunks, role, remainders, quantised] = entry;
   name = unpacker.text();
   dtype = unpacker.choice(DType::f4x2);
   role = unpacker.choice(Role::optimizer);

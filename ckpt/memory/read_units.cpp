@@ -30,11 +30,14 @@ std::vector<ReadUnit> units_of(const TensorSet::State& tensors, const StreamOpti
     ReadUnit& unit = units.emplace_back();
     unit.positions = {chosen[i]};
     unit.is_asked = {true};
-    if (const auto partner = tensors.partner(chosen[i])) {
-      const bool is_next = i + 1 < chosen.size() && chosen[i + 1] == *partner;
-      unit.positions.push_back(*partner);
-      unit.is_asked.push_back(is_next);
-      i += is_next ? 1 : 0;
+    if (const auto* together = tensors.together(chosen[i])) {
+      for (const size_t position : *together) {
+        if (position == unit.positions.front()) continue;
+        const bool is_next = i + 1 < chosen.size() && chosen[i + 1] == position;
+        unit.positions.push_back(position);
+        unit.is_asked.push_back(is_next);
+        i += is_next ? 1 : 0;
+      }
     }
     for (const size_t position : unit.positions) {
       unit.bytes += static_cast<uint64_t>(tensors.entries()[position].bytes());

@@ -9,8 +9,8 @@
 
 namespace ferry {
 
-/// Tensors that are read together: one, or weights that are quantised as they are read, with their
-/// scales.
+/// Tensors that are read together: one, or weights that are quantised as they are read, with what
+/// belongs to them.
 struct ReadUnit {
   std::vector<size_t> positions;  // of the set
   std::vector<bool> is_asked;     // else read for the sake of the other

@@ -1,9 +1,11 @@
 #include "ckpt/memory/tensor_set.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
+#include "ckpt/core/plan_quantised.h"
 #include "ckpt/engine/transfers/transfer.h"
 #include "ckpt/io/staging/reader_lock.h"
 #include "ckpt/memory/load_plan.h"
@@ -37,10 +39,19 @@ TensorSet::State::State(SharedCatalog source, std::vector<StateTensor> tensors,
       recipes_(recipes_of(tensors)),
       index_(made_),
       memory_(std::move(memory)) {
+  std::map<uint32_t, size_t> shared;  // units by what their weights have together
   for (size_t i = 0; i < recipes_.size(); ++i) {
-    if (!recipes_[i].quantise) continue;
-    partners_[i] = recipes_[i].quantise->scales;
-    partners_[recipes_[i].quantise->scales] = i;
+    const auto& how = recipes_[i].quantise;
+    if (!how) continue;
+    size_t unit = units_.size();
+    if (needs_largest(how->rule)) unit = shared.try_emplace(how->together, unit).first->second;
+    if (unit == units_.size()) units_.emplace_back();
+    units_[unit].push_back(i);
+    units_[unit].insert(units_[unit].end(), how->parts.begin(), how->parts.end());
+  }
+  for (size_t unit = 0; unit < units_.size(); ++unit) {
+    std::ranges::sort(units_[unit]);
+    for (const size_t position : units_[unit]) unit_of_[position] = unit;
   }
 }
 
@@ -62,9 +73,9 @@ Recipe TensorSet::State::recipe(size_t position) const {
   return {{static_cast<uint32_t>(position)}, {copy_all(entries().at(position).shape)}, {}};
 }
 
-std::optional<size_t> TensorSet::State::partner(size_t position) const {
-  const auto found = partners_.find(position);
-  return found == partners_.end() ? std::nullopt : std::optional(found->second);
+const std::vector<size_t>* TensorSet::State::together(size_t position) const {
+  const auto found = unit_of_.find(position);
+  return found == unit_of_.end() ? nullptr : &units_[found->second];
 }
 
 std::shared_ptr<PrivateMapping> TensorSet::State::mapping(uint32_t file) const {

@@ -19,7 +19,7 @@ class TensorSet::State {
  public:
   /// The entries of `source`, as they are stored.
   explicit State(const SharedCatalog& source) : source_(source), made_(source), index_(made_) {}
-  /// What recipes make of `source`; their Quantise::scales are positions in `tensors`.
+  /// What recipes make of `source`; their Quantise::parts are positions in `tensors`.
   State(SharedCatalog source, std::vector<StateTensor> tensors, std::shared_ptr<const void> memory);
 
   const SharedCatalog& source() const noexcept { return source_; }
@@ -28,9 +28,10 @@ class TensorSet::State {
   /// The same; not_found, with what to do, when it is absent. Returns its position.
   size_t position_of(std::string_view name) const;
   Recipe recipe(size_t position) const;
-  /// For weights that are quantised as they are read the scales, for scales the weights, else
-  /// nothing.
-  std::optional<size_t> partner(size_t position) const;
+  /// All tensors that are made together with one that is quantised as it is read, itself among
+  /// them: weights, their scales, and weights that have one second scale with them. Null for
+  /// others.
+  const std::vector<size_t>* together(size_t position) const;
 
   /// A file of the source, mapped when first asked for; null where it cannot be.
   std::shared_ptr<PrivateMapping> mapping(uint32_t file) const;
@@ -40,9 +41,10 @@ class TensorSet::State {
   SharedCatalog made_;           // entries without chunks, or the source
   std::vector<Recipe> recipes_;  // of its entries; none where they are the source's
   EntryIndex index_;
-  std::map<size_t, size_t> partners_;
-  std::shared_ptr<const void> memory_;  // of the source
-  mutable std::mutex mutex_;            // guards what follows
+  std::vector<std::vector<size_t>> units_;  // of tensors that are made together
+  std::map<size_t, size_t> unit_of_;        // by position
+  std::shared_ptr<const void> memory_;      // of the source
+  mutable std::mutex mutex_;                // guards what follows
   mutable std::map<uint32_t, std::shared_ptr<PrivateMapping>> mappings_;
 };
 

@@ -23,7 +23,7 @@
 #include "convert/check/stacks.h"
 #include "convert/check/unknown_model.h"
 #include "convert/config_value.h"
-#include "convert/model/weight_scales.h"
+#include "convert/model/quantised_values.h"
 
 namespace ferry {
 namespace {
@@ -76,25 +76,18 @@ std::optional<std::string> empty_weights(const Catalog& catalog) {
       names.size(), names.size() == 1 ? " has" : "s have", some_of(names));
 }
 
-// Weights of fp8 without scales, or with scales that do not fit.
-std::vector<std::string> scale_problems(const Checkpoint& checkpoint,
-                                        const nlohmann::json& config) {
-  constexpr size_t kMost = 10;
-  const Catalog& catalog = checkpoint.catalog;
-  const WeightScales scales(
-      catalog, quantisation_of(&config, *catalog.file_system, checkpoint.path), checkpoint.path);
-  std::vector<std::string> problems;
-  size_t more = 0;
-  for (uint32_t i = 0; i < catalog.entries.size(); ++i) {
-    try {
-      scales.scales_of(i, 0);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::mismatch) continue;  // a form that is not read here
-      problems.size() < kMost ? problems.push_back(error.what()) : void(++more);
-    }
+// Takes quantised weights as their values, where those can be made; problems otherwise.
+void take_values(Checkpoint& checkpoint, const nlohmann::json& config,
+                 std::vector<std::string>& problems) {
+  const FileSystem& files = *checkpoint.catalog->file_system;
+  try {
+    const auto quantisation = quantisation_of(&config, files, checkpoint.path);
+    checkpoint.catalog = values_of(checkpoint.catalog, quantisation, checkpoint.path).catalog;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::unsupported) return;  // a form that is not read here
+    if (error.kind() != ErrorKind::mismatch) throw;
+    problems.push_back(error.what());
   }
-  if (more > 0) problems.push_back(fmt::format("and {} more weights without their scales", more));
-  return problems;
 }
 
 }  // namespace
@@ -110,7 +103,7 @@ ModelCheck check_model(const Checkpoint& stored) {
     const auto config = read_hugging_face_config(files, checkpoint.path);
     if (!config) return {};
     check.warnings = odd_dtypes(checkpoint.catalog);
-    check.problems = scale_problems(checkpoint, *config);
+    take_values(checkpoint, *config, check.problems);
     if (auto empty = empty_weights(checkpoint.catalog)) check.problems.push_back(std::move(*empty));
     if (auto missing = missing_mtp(checkpoint.catalog, *config)) {
       check.warnings.push_back(std::move(*missing));

@@ -16,7 +16,7 @@
 #include "convert/config_value.h"
 #include "convert/export/export_tensors.h"
 #include "convert/export/lay_out.h"
-#include "convert/export/quantise_fp8.h"
+#include "convert/export/quantise.h"
 #include "convert/language_part.h"
 #include "convert/recognise.h"
 #include "convert/rewrite/rewrite.h"
@@ -108,9 +108,14 @@ Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   SpecialTokens special = tokens_of_arguments(checkpoint.args.value);  // what a conversion kept
   complete_tokens(special, tokenizer, result.warnings);
   auto config = config_json(family, a, tensors.dtype, special, result.warnings);
-  if (options.quantise_fp8) {
-    config["quantization_config"] =
-        quantise_fp8(tensors, nullptr, checkpoint.path, result.warnings);
+  if (!options.quantise.empty()) {
+    QuantisedFiles files =
+        quantise(options.quantise, tensors,
+                 {nullptr, are_experts_transposed(family.name), checkpoint.path}, result.warnings);
+    config["quantization_config"] = std::move(files.config);
+    if (!files.model_opt.empty()) {
+      result.small_files.emplace_back(kModelOptConfig, std::move(files.model_opt));
+    }
   }
   result.small_files.emplace_back("config.json", config.dump(2) + "\n");
   if (!tokenizer.has_generation_config) {

@@ -1,13 +1,15 @@
 #include "convert/export/lay_out.h"
 
+#include <numeric>
 #include <utility>
 
+#include "ckpt/core/plan_quantised.h"
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
 
 namespace ferry {
 
-// Constants become literals: there is nothing to copy them from. The scales of a tensor that is
-// quantised come right after it.
+// Constants become literals: there is nothing to copy them from. What belongs to a tensor that
+// is quantised comes right after it.
 void lay_out(ExportedTensors tensors, uint64_t max_shard_bytes, Export& result) {
   std::vector<Entry> entries;
   entries.reserve(tensors.tensors.size());
@@ -30,7 +32,9 @@ void lay_out(ExportedTensors tensors, uint64_t max_shard_bytes, Export& result) 
     plan.target.entries.push_back(std::move(placed[i]));
     plan.recipes.push_back(std::move(tensor.recipe));
     if (auto& quantise = plan.recipes.back().quantise) {
-      quantise->scales = static_cast<uint32_t>(plan.recipes.size());
+      quantise->parts.resize(parts_of(*quantise).size());
+      std::iota(quantise->parts.begin(), quantise->parts.end(),
+                static_cast<uint32_t>(plan.recipes.size()));
     }
   }
   plan.dropped = std::move(tensors.dropped);

@@ -22,6 +22,7 @@
 #include "convert/import/import_optimizer.h"
 #include "convert/import/import_tensors.h"
 #include "convert/language_part.h"
+#include "convert/model/quantised_values.h"
 #include "convert/tokenizer.h"
 
 namespace ferry {
@@ -198,7 +199,8 @@ std::optional<TiedOutputLayer> tied_output_layer(const Catalog& catalog, const R
   return TiedOutputLayer{a.name, same_elements(catalog, a, b, kComparisonBytes)};
 }
 
-Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) {
+Import import_model(const Checkpoint& stored, const ImportOptions& options) {
+  Checkpoint checkpoint = stored;
   if (options.dtype && !is_floating_point(*options.dtype)) {
     fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(*options.dtype));
   }
@@ -210,10 +212,11 @@ Import import_model(const Checkpoint& checkpoint, const ImportOptions& options) 
   check_no_adapter(checkpoint);
   if (!options.ignore_index) require_index(checkpoint);
   ReadConfig read = read_model(checkpoint, options);
-  const WeightScales scales(checkpoint.catalog, quantisation_of_model(checkpoint, read, options),
-                            checkpoint.path);
-  scales.check_readable();
-  HuggingFaceTensors model(checkpoint.catalog, *read.family, &scales);
+  QuantisedValues values = values_of(
+      checkpoint.catalog, quantisation_of_model(checkpoint, read, options), checkpoint.path);
+  checkpoint.catalog = std::move(values.catalog);
+  if (!values.left_out.empty()) read.warnings.push_back(std::move(values.left_out));
+  HuggingFaceTensors model(checkpoint.catalog, *read.family);
   read_tensors(model, read);
   check_output_layer(checkpoint.catalog, read);
   Architecture& a = read.architecture;

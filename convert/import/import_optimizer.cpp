@@ -219,7 +219,7 @@ void add_optimizer(const Checkpoint& checkpoint, const Family& family,
     options.dtype = DType::f32;
     options.drop_unknown = drop_unknown;
     options.optimizer_kind = kind;
-    HuggingFaceTensors state(catalog, family, nullptr, options.optimizer_kind);
+    HuggingFaceTensors state(catalog, family, options.optimizer_kind);
     ImportedTensors imported =
         import_tensors(catalog, state, family, architecture, options, checkpoint.path);
     std::ranges::move(imported.tensors, std::back_inserter(tensors.tensors));

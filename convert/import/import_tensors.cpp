@@ -229,9 +229,7 @@ class Importer {
     if (input > 0 && recipe.inputs.back() == found.entry) return input - 1;  // fused experts
     recipe.inputs.push_back(found.entry);
     if (link.addend != 0 && !is_state()) recipe.addends.push_back({input, -link.addend});
-    if (found.scales) {
-      recipe.scales.push_back({input, *found.scales, found.block});
-    } else if (!can_convert(entry.dtype, options_.dtype.value_or(entry.dtype))) {
+    if (!can_convert(entry.dtype, options_.dtype.value_or(entry.dtype))) {
       fail(ErrorKind::unsupported, "tensor {}: {} cannot be written as {}", entry.name,
            torch_name(entry.dtype), torch_name(*options_.dtype));
     }
@@ -260,7 +258,6 @@ class Importer {
     if (!model_.has(name)) return;
     const auto found = model_.find(name, a_);
     drop(found->entry);
-    if (found->scales) drop(*found->scales);
     if (!options_.any_dtype) compare_copy(link.megatron, catalog_.entries[found->entry]);
   }
 
@@ -269,7 +266,10 @@ class Importer {
     const auto source = sources_.find(megatron);
     if (source == sources_.end()) return;  // it is missing, which is reported
     const Entry& original = catalog_.entries[source->second];
-    if (copy.chunks.empty() || original.chunks.empty()) return;
+    const auto is_stored = [](const Entry& entry) {
+      return entry.quantised || !entry.chunks.empty();
+    };
+    if (!is_stored(copy) || !is_stored(original)) return;
     if (same_elements(catalog_, original, copy, kCopyComparisonBytes)) return;
     result_.warnings.push_back(
         fmt::format("tensor {} is left out though it differs from {}: Megatron has one tensor for "
@@ -282,14 +282,7 @@ class Importer {
   }
 
   void drop_unused() {
-    const WeightScales* scales = model_.scales();
-    bool has_other_scales = false;
     for (const uint32_t position : model_.unused()) {
-      if (scales != nullptr && scales->is_used_up(position)) {
-        has_other_scales |= scales->part(position).role != QuantisedRole::weight_scale;
-        drop(position);
-        continue;
-      }
       const std::string& name = catalog_.entries[position].name;
       const bool buffer = std::any_of(family_.buffers.begin(), family_.buffers.end(),
                                       [&](std::string_view end) { return name.ends_with(end); });
@@ -312,7 +305,6 @@ class Importer {
                 : fmt::format("tensor {} is left out: family {} has none", name, family_.name));
       }
     }
-    if (has_other_scales) result_.warnings.push_back(scales->unused_scales());
   }
 
   static DType dtype_of_most(const Catalog& catalog) {

@@ -38,7 +38,7 @@ constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {".block_sparse_moe.router.layer.", ".block_sparse_moe.router."}};
 
 constexpr std::string_view kTransposed[] = {"qwen3_vl_moe", "qwen3_vl_moe_text", "llama4",
-                                            "llama4_text"};
+                                            "llama4_text", "gpt_oss"};
 
 struct TypesOfKind {
   const ExpertNames* names;

@@ -41,9 +41,8 @@ std::string spelled_as_in_rules(std::string_view name, const Family& family,
 }  // namespace
 
 HuggingFaceTensors::HuggingFaceTensors(const Catalog& catalog, const Family& family,
-                                       const WeightScales* scales,
                                        const std::string& optimizer_kind)
-    : catalog_(catalog), scales_(scales), used_(catalog.entries.size(), true) {
+    : catalog_(catalog), used_(catalog.entries.size(), true) {
   const std::string output = family.output_layer_name();
   const std::string head = output.substr(0, output.rfind('.') + 1);
   const Role role = optimizer_kind.empty() ? Role::model : Role::optimizer;
@@ -75,9 +74,7 @@ std::optional<FoundTensor> HuggingFaceTensors::find(const std::string& name,
   if (!at) return find_fused(name, architecture);
   const Entry& entry = catalog_.entries[*at];
   used_[*at] = true;
-  FoundTensor found{*at, {}, 0, entry.shape, entry.dtype, std::nullopt, {}};
-  add_scales(found);
-  return found;
+  return FoundTensor{*at, {}, 0, entry.shape, entry.dtype};
 }
 
 std::optional<FoundTensor> HuggingFaceTensors::find_fused(const std::string& name,
@@ -100,27 +97,10 @@ std::optional<FoundTensor> HuggingFaceTensors::find_fused(const std::string& nam
     }
     used_[*at] = true;
     const int64_t rows = entry.shape[1] / halves;
-    FoundTensor found{*at,
-                      {expert->number},
-                      fused.half > 0 ? rows : 0,
-                      {rows, entry.shape[2]},
-                      entry.dtype,
-                      std::nullopt,
-                      {}};
-    add_scales(found);
-    return found;
+    return FoundTensor{
+        *at, {expert->number}, fused.half > 0 ? rows : 0, {rows, entry.shape[2]}, entry.dtype};
   }
   return std::nullopt;
-}
-
-void HuggingFaceTensors::add_scales(FoundTensor& found) {
-  if (scales_ == nullptr) return;
-  auto scales = scales_->scales_of(found.entry, 0);
-  if (!scales) return;
-  found.scales = scales->scales;
-  found.block = std::move(scales->block);
-  used_[*found.scales] = true;
-  found.dtype = DType::bf16;
 }
 
 std::vector<uint32_t> HuggingFaceTensors::unused() const {

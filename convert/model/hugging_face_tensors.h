@@ -18,7 +18,6 @@
 #include "ckpt/core/recipe.h"
 #include "ckpt/megatron/model/architecture.h"
 #include "convert/model/family.h"
-#include "convert/model/weight_scales.h"
 
 namespace ferry {
 
@@ -28,29 +27,24 @@ struct FoundTensor {
   Dims at;             // leading coordinates (expert)
   int64_t row = 0;
   Dims shape;
-  DType dtype = DType::f32;        // of the values: of a quantised weight bf16
-  std::optional<uint32_t> scales;  // position in the catalog, of a quantised weight
-  Dims block;                      // of these
+  DType dtype = DType::f32;
 };
 
 class HuggingFaceTensors {
  public:
-  /// Refers to the catalog and the scales of its quantised weights (null: none are looked for),
-  /// which must outlive it. `optimizer_kind`: the optimizer's state of this kind ("exp_avg"), each
-  /// under the name of its parameter; empty: the model. corrupt when a tensor stands twice under
-  /// two spellings.
+  /// Refers to the catalog, which must outlive it. `optimizer_kind`: the optimizer's state of this
+  /// kind ("exp_avg"), each under the name of its parameter; empty: the model. corrupt when a
+  /// tensor stands twice under two spellings.
   HuggingFaceTensors(const Catalog& catalog, const Family& family,
-                     const WeightScales* scales = nullptr, const std::string& optimizer_kind = {});
-
-  const WeightScales* scales() const noexcept { return scales_; }
+                     const std::string& optimizer_kind = {});
 
   bool has(const std::string& name) const;
 
   /// Position in the catalog of a tensor that is stored by itself, without marking it as used.
   std::optional<uint32_t> position(const std::string& name) const;
 
-  /// Nothing when the file has no such tensor. mismatch when it is quantised without scales, or
-  /// experts that are fused are not as many as `architecture` says. Marks what it finds as used.
+  /// Nothing when the file has no such tensor. mismatch when experts that are fused are not as many
+  /// as `architecture` says. Marks what it finds as used.
   std::optional<FoundTensor> find(const std::string& name, const Architecture& architecture);
 
   /// Positions in the catalog of tensors that were never found, in order.
@@ -58,10 +52,8 @@ class HuggingFaceTensors {
 
  private:
   std::optional<FoundTensor> find_fused(const std::string& name, const Architecture& architecture);
-  void add_scales(FoundTensor& found);
 
   const Catalog& catalog_;
-  const WeightScales* scales_;
   std::unordered_map<std::string, uint32_t> positions_;  // by the rules' spelling
   std::vector<bool> used_;
 };

@@ -34,32 +34,37 @@ int64_t find_number(const json& value, std::initializer_list<const char*> names,
   return 0;
 }
 
-// DeepSeek's, transformers': blocks, or a scale a tensor.
-void read_fp8(const json& quantised, Quantisation& result) {
-  result.is_fp8 = text_of(quantised, "fmt", "e4m3") == "e4m3";
-  result.block = block_of(quantised, "weight_block_size");
-}
-
-// Checks each group of layers: its weights are 8-bit floats, all of them in blocks of one size.
+// The block of each group of layers where all have the same; weights that were rotated before they
+// were quantised are others than those of the model.
 void read_compressed_tensors(const json& quantised, Quantisation& result) {
+  const auto transforms = quantised.find("transform_config");
+  const bool is_rotated = transforms != quantised.end() && transforms->is_object() &&
+                          transforms->contains("config_groups") &&
+                          !(*transforms)["config_groups"].empty();
+  result.is_known = !is_rotated;
   const auto groups = quantised.find("config_groups");
-  if (groups == quantised.end() || !groups->is_object() || groups->empty()) return;
+  if (groups == quantised.end() || !groups->is_object()) return;
   bool first = true;
   for (const json& group : *groups) {
     const auto weights = group.is_object() ? group.find("weights") : group.end();
-    if (weights == group.end() || !weights->is_object()) return;
-    if (first) result.bits = integer_of(*weights, "num_bits", result.bits);
-    if (text_of(*weights, "type", "") != "float" || integer_of(*weights, "num_bits", 0) != 8) {
-      return;
-    }
+    if (weights == group.end() || !weights->is_object()) continue;
     Dims block = block_of(*weights, "block_structure");
     const int64_t columns = integer_of(*weights, "group_size", 0);
+    const int64_t bits = integer_of(*weights, "num_bits", 0);
     if (block.empty() && columns > 0) block = {1, columns};
-    if (!first && block != result.block) return;
-    result.block = std::move(block);
+    if (!first && block != result.block) result.block.clear(), result.group = 0;
+    if (!first && bits != result.bits) result.bits = 0;
+    if (first) result.block = std::move(block), result.bits = bits;
     first = false;
   }
-  result.is_fp8 = true;
+}
+
+bool is_known_of_modelopt(const std::string& algorithm) {
+  for (const char* known : {"FP8", "NVFP4", "W4A16_NVFP4", "MXFP8", "W4A8_MXFP4_FP8", "FP8_PB_WO",
+                            "FP8_PER_CHANNEL_PER_TOKEN", "MIXED_PRECISION"}) {
+    if (algorithm == known) return true;
+  }
+  return false;
 }
 
 Quantisation quantisation_in(const json& quantised) {
@@ -71,9 +76,13 @@ Quantisation quantisation_in(const json& quantised) {
   if (result.bits == 0 && boolean_of(quantised, "load_in_4bit", false)) result.bits = 4;
   if (result.bits == 0 && boolean_of(quantised, "load_in_8bit", false)) result.bits = 8;
   result.group = find_number(quantised, {"group_size", "q_group_size"});
-  if (result.method == "fp8") read_fp8(quantised, result);
+  if (result.method == "fp8" || result.method == "mxfp8") {
+    result.is_known = text_of(quantised, "fmt", "e4m3") == "e4m3";
+    result.block = block_of(quantised, "weight_block_size");
+  }
+  if (result.method == "mxfp4") result.is_known = true;
   if (result.method == "compressed-tensors") read_compressed_tensors(quantised, result);
-  if (result.method == "modelopt") result.is_fp8 = result.form == "FP8";
+  if (result.method == "modelopt") result.is_known = is_known_of_modelopt(result.form);
   return result;
 }
 

@@ -21,9 +21,9 @@ struct Quantisation {
   std::string method = "an unknown method";  // "fp8", "gptq", "compressed-tensors", ...
   std::string form;                          // "float-quantized", "NVFP4"; empty: not named
   int64_t bits = 0, group = 0;               // of a value; values of one scale; 0: not named
-  /// Weights are float8_e4m3fn times scales: of blocks, rows or whole tensors.
-  bool is_fp8 = false;
-  Dims block;  // then, of a scale; empty: as the shapes of the scales say
+  /// The tensors say how values are made of the weights (quantised_values.h), with:
+  bool is_known = false;
+  Dims block;  // of a scale; empty: as the shapes of the scales say
 };
 
 /// "compressed-tensors, float-quantized, 8 bits".

@@ -73,10 +73,6 @@ class Fusion {
       if (is_transposed) std::swap(size[1], size[2]);
       into.zeros.push_back({place_of(zeros.offset), std::move(size)});
     }
-    for (BlockScales scales : tensor.recipe.scales) {
-      scales.input += first;
-      into.scales.push_back(std::move(scales));
-    }
     into.half = tensor.recipe.half;
     result_.entry.dtype = tensor.entry.dtype;
     elements_ += tensor.entry.elements();

@@ -13,6 +13,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
 #include "ckpt/base/option_name.h"
+#include "ckpt/core/quantised.h"
 #include "ckpt/engine/engine.h"
 #include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/stored_tensors.h"
@@ -112,10 +113,8 @@ class Filler {
             "embedding",
             name, original_.path));
       }
-      for (const BlockScales& scales : tensor.recipe.scales) used[scales.scales] = true;
       for (uint32_t& input : tensor.recipe.inputs)
         used[std::exchange(input, input + first_)] = true;
-      for (BlockScales& scales : tensor.recipe.scales) scales.scales += first_;
       added.push_back(std::move(tensor));
     }
     for (uint32_t i = 0; i < used.size(); ++i) {
@@ -223,7 +222,14 @@ class Filler {
       numbers.push_back(merged_.add_file(file.path, file.bytes));
     }
     for (Entry entry : original_.catalog->entries) {
-      for (Chunk& chunk : entry.chunks) chunk.extent.file = numbers.at(chunk.extent.file);
+      std::shared_ptr<Quantised> parts;
+      if (entry.quantised) parts = std::make_shared<Quantised>(*entry.quantised);
+      entry.quantised = parts;
+      const auto renumber = [&](Entry& part) {
+        for (Chunk& chunk : part.chunks) chunk.extent.file = numbers.at(chunk.extent.file);
+      };
+      renumber(entry);
+      if (parts) for_each_part(*parts, renumber);
       merged_.entries.push_back(std::move(entry));
     }
   }
@@ -256,15 +262,12 @@ class Filler {
 }  // namespace
 
 Catalog fill_tensors(const Checkpoint& original, const Catalog& source, std::optional<DType> dtype,
-                     const std::optional<Quantisation>& quantisation, ExportedTensors& tensors,
-                     std::vector<std::string>& warnings) {
+                     ExportedTensors& tensors, std::vector<std::string>& warnings) {
   Filler filler(original, source, tensors);
   filler.spell();
   filler.check_shapes();
-  if (quantisation && !dtype) dtype = DType::bf16;
   std::vector<std::string> unsaid;  // of tensors that are not taken
-  return filler.fill(stored_tensors(original.catalog, {dtype, quantisation}, original.path, unsaid),
-                     warnings);
+  return filler.fill(stored_tensors(original.catalog, dtype, unsaid), warnings);
 }
 
 }  // namespace ferry

@@ -9,16 +9,14 @@
 
 #include "ckpt/checkpoint.h"
 #include "convert/export/export_tensors.h"
-#include "convert/model/quantisation.h"
 
 namespace ferry {
 
 /// Adds the tensors of `original` that are not among `tensors`, which recipes make of `source`, and
 /// spells the names and fuses experts as the original does. Returns a catalog of both, in which the
-/// recipes count from now on. With a dtype, or where the original is quantised, what is added
-/// becomes values. mismatch when the original lacks a name, or has it with another shape.
+/// recipes count from now on. mismatch when the original lacks a name, or has it with another
+/// shape.
 Catalog fill_tensors(const Checkpoint& original, const Catalog& source, std::optional<DType> dtype,
-                     const std::optional<Quantisation>& quantisation, ExportedTensors& tensors,
-                     std::vector<std::string>& warnings);
+                     ExportedTensors& tensors, std::vector<std::string>& warnings);
 
 }  // namespace ferry

@@ -16,8 +16,8 @@
 #include "convert/base_only.h"
 #include "convert/check/model_check.h"
 #include "convert/export/lay_out.h"
-#include "convert/export/quantise_fp8.h"
-#include "convert/model/weight_scales.h"
+#include "convert/export/quantise.h"
+#include "convert/model/quantised_values.h"
 #include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/fill.h"
 #include "convert/rewrite/stored_tensors.h"
@@ -82,7 +82,7 @@ void compare_quantisation(const std::optional<Quantisation>& quantisation, bool 
         "config.json says that the weights are quantised by {}, but no tensor is: programs will "
         "not load them as they are",
         to_text(*quantisation)));
-  } else if (quantisation && !quantisation->is_fp8) {
+  } else if (quantisation && !quantisation->is_known) {
     warnings.push_back(fmt::format("the weights are quantised by {} and are moved as they are",
                                    to_text(*quantisation)));
   } else if (!quantisation && is_quantised) {
@@ -92,19 +92,21 @@ void compare_quantisation(const std::optional<Quantisation>& quantisation, bool 
   }
 }
 
-// How the weights are quantised; unsupported where they are to change and no values can be made of
-// them.
-std::optional<Quantisation> check_quantisation(const Checkpoint& model, bool changes,
+// How the weights are quantised. Where they are to change, the model gets their values instead:
+// unsupported where none can be made of them.
+std::optional<Quantisation> check_quantisation(Checkpoint& model, bool changes,
                                                std::vector<std::string>& warnings) {
   const FileSystem& files = *model.catalog->file_system;
   const auto config = read_hugging_face_config(files, model.path);
   auto quantisation = quantisation_of(config.get(), files, model.path);
-  const WeightScales scales(model.catalog, quantisation, model.path);
-  if (changes) {
-    scales.check_readable();
-  } else {
-    compare_quantisation(quantisation, scales.is_quantised(), warnings);
+  if (!changes) {
+    compare_quantisation(quantisation, has_quantised_weights(model.catalog), warnings);
+    return quantisation;
   }
+  QuantisedValues values = values_of(model.catalog, quantisation, model.path);
+  if (!values.left_out.empty()) warnings.push_back(std::move(values.left_out));
+  if (values.any && !quantisation) quantisation = Quantisation();
+  model.catalog = std::move(values.catalog);
   return quantisation;
 }
 
@@ -134,12 +136,25 @@ const ExpertNames* expert_names(const Checkpoint& model) {
   return nullptr;
 }
 
+std::optional<bool> transposed_experts(const Checkpoint& model) {
+  for (const std::string& type : model_types(model)) {
+    if (const auto known = are_experts_transposed(type)) return known;
+  }
+  return std::nullopt;
+}
+
 // Tensors into files, with the config.json and the files of the folder `model`.
 void finish(const Checkpoint& model, const ExportOptions& options, ExportedTensors tensors,
             NewWeights weights, Export& result) {
   const FileSystem& files = *model.catalog->file_system;
-  if (options.quantise_fp8) {
-    weights.quantisation = quantise_fp8(tensors, expert_names(model), model.path, result.warnings);
+  if (!options.quantise.empty()) {
+    QuantisedFiles written =
+        quantise(options.quantise, tensors,
+                 {expert_names(model), transposed_experts(model), model.path}, result.warnings);
+    weights.quantisation = std::move(written.config);
+    if (!written.model_opt.empty()) {
+      result.small_files.emplace_back(kModelOptConfig, std::move(written.model_opt));
+    }
   }
   lay_out(std::move(tensors), options.max_shard_bytes, result);
   const std::string& folder = options.config_folder.empty() ? model.path : options.config_folder;
@@ -158,7 +173,8 @@ void finish(const Checkpoint& model, const ExportOptions& options, ExportedTenso
   if (!carried.left.empty() && !options.top_files_only) {
     result.warnings.push_back(left_out(carried.left));
   }
-  if (weights.is_dequantised || options.quantise_fp8) {  // it describes other weights than these
+  if (weights.is_dequantised ||
+      !options.quantise.empty()) {  // it describes other weights than these
     std::erase_if(result.tokenizer_files,
                   [](const CopiedFile& file) { return file.name == kModelOptConfig; });
   }
@@ -185,7 +201,6 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
   refuse_adapter_folder(checkpoint);
   Export result;
   result.warnings = checkpoint.notes;
-  result.plan.source = checkpoint.catalog;
   const bool has_own_config = options.config_folder.empty() || options.config_folder == path;
   if (!options.as_is && !options.ignore_index) require_index(checkpoint);
   const bool fills = options.original != nullptr;
@@ -196,15 +211,18 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
                         !holds_quantised(checkpoint.catalog);
   std::optional<Quantisation> quantisation;
   if (!is_stale) {
-    quantisation = check_quantisation(described, options.dtype || options.quantise_fp8 || fills,
-                                      result.warnings);
+    quantisation = check_quantisation(
+        described, options.dtype || !options.quantise.empty() || fills, result.warnings);
   }
   if (fills) {  // what it lacks comes from there
     check_tensors(*options.original, false, result.warnings);
   } else if (!options.as_is) {
-    check_tensors(described, has_own_config, result.warnings);
+    Checkpoint stored = checkpoint;
+    stored.path = described.path;
+    check_tensors(stored, has_own_config, result.warnings);
   }
-  if (quantisation && options.quantise_fp8 && !options.dtype) {
+  result.plan.source = described.catalog;
+  if (quantisation && !options.quantise.empty() && !options.dtype) {
     fail(ErrorKind::invalid,
          "{}: the weights are quantised ({}) already; {} too quantises them anew", path,
          to_text(*quantisation), option("dtype", "bf16"));
@@ -213,8 +231,7 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
     fail(ErrorKind::invalid, "{}: is quantised; it is filled up as values only ({})", path,
          option("dtype", "bf16"));
   }
-  ExportedTensors tensors =
-      stored_tensors(checkpoint.catalog, {options.dtype, quantisation}, path, result.warnings);
+  ExportedTensors tensors = stored_tensors(described.catalog, options.dtype, result.warnings);
   if (!checkpoint.catalog->objects.empty()) {
     result.warnings.push_back(fmt::format("{} stored objects that are no tensors are left out: {}",
                                           checkpoint.catalog->objects.size(),
@@ -236,7 +253,7 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
 }
 
 void fill_up(const ExportOptions& options, ExportedTensors tensors, Export& result) {
-  const Checkpoint& original = *options.original;
+  Checkpoint original = *options.original;
   if (original.format != Format::hugging_face) {
     fail(ErrorKind::invalid, "{}: is no Hugging Face model, from which a checkpoint is filled up",
          original.path);
@@ -244,12 +261,14 @@ void fill_up(const ExportOptions& options, ExportedTensors tensors, Export& resu
   if (!options.ignore_index) require_index(original);
   const auto quantisation = check_quantisation(original, true, result.warnings);
   const DType dtype = tensors.dtype;
-  result.plan.source = fill_tensors(original, result.plan.source, options.dtype, quantisation,
-                                    tensors, result.warnings);
+  const bool is_quantised = quantisation.has_value();
+  result.plan.source = fill_tensors(
+      original, result.plan.source,
+      is_quantised ? options.dtype.value_or(DType::bf16) : options.dtype, tensors, result.warnings);
   ExportOptions whole = options;  // the config.json of what was trained may be that of a part
   whole.config_folder.clear();
   whole.top_files_only = false;
-  finish(original, whole, std::move(tensors), {dtype, quantisation.has_value(), {}}, result);
+  finish(original, whole, std::move(tensors), {dtype, is_quantised, {}}, result);
 }
 
 }  // namespace ferry

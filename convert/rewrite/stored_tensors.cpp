@@ -8,7 +8,7 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
-#include "convert/model/weight_scales.h"
+#include "ckpt/format/hugging_face/quantised_tensors.h"
 
 namespace ferry {
 namespace {
@@ -17,36 +17,28 @@ constexpr size_t kKeptShown = 3;  // names in a warning
 
 class Rewriter {
  public:
-  Rewriter(const Catalog& catalog, const StoredTensorOptions& options, const std::string& path)
-      : catalog_(catalog), options_(options), scales_(catalog, options.quantisation, path) {
-    if (options.dtype) scales_.check_readable();
-    common_ = common_dtype();
-  }
+  Rewriter(const Catalog& catalog, std::optional<DType> dtype)
+      : catalog_(catalog), dtype_(dtype), common_(common_dtype()) {}
 
   ExportedTensors run(std::vector<std::string>& warnings) {
     ExportedTensors result;
-    result.dtype = options_.dtype.value_or(common_);
-    for (uint32_t i = 0; i < catalog_.entries.size(); ++i) {
-      if (!options_.dtype || !scales_.is_used_up(i)) {
-        result.tensors.push_back(tensor(i));
-      } else if (scales_.part(i).role != QuantisedRole::weight_scale) {
-        result.dropped.push_back({i, catalog_.entries[i].elements()});
-      }
-    }
-    if (!result.dropped.empty()) warnings.push_back(scales_.unused_scales());
+    result.dtype = dtype_.value_or(common_);
+    for (uint32_t i = 0; i < catalog_.entries.size(); ++i) result.tensors.push_back(tensor(i));
     if (!kept_.empty()) warnings.push_back(kept_warning());
     return result;
   }
 
  private:
-  // The dtype of most elements; those of quantised weights stand for bf16.
+  // The dtype of most elements; codes of quantised weights stand for bf16.
   DType common_dtype() const {
     std::map<DType, double> elements;
+    const std::vector<QuantisedPart> parts = quantised_parts(catalog_);
     for (uint32_t i = 0; i < catalog_.entries.size(); ++i) {
       const Entry& entry = catalog_.entries[i];
-      if (!is_floating_point(entry.dtype) || scales_.is_used_up(i)) continue;
-      const DType dtype = is_float8(entry) ? DType::bf16 : entry.dtype;
-      elements[dtype] += static_cast<double>(entry.elements());
+      const bool is_code = parts[i].role == QuantisedRole::codes;
+      if (!is_floating_point(entry.dtype)) continue;
+      if (!is_code && parts[i].role != QuantisedRole::none) continue;
+      elements[is_code ? DType::bf16 : entry.dtype] += static_cast<double>(entry.elements());
     }
     const auto most =
         std::max_element(elements.begin(), elements.end(),
@@ -62,17 +54,12 @@ class Rewriter {
     tensor.entry.dtype = dtype_of(stored);
     tensor.recipe.inputs = {position};
     tensor.recipe.moves = {copy_all(stored.shape)};
-    if (!options_.dtype) return tensor;
-    if (auto scales = scales_.scales_of(position, 0)) {
-      tensor.recipe.scales.push_back(std::move(*scales));
-    }
     return tensor;
   }
 
   DType dtype_of(const Entry& stored) {
-    if (!options_.dtype || !is_floating_point(stored.dtype)) return stored.dtype;
-    const DType requested = *options_.dtype;
-    if (is_float8(stored)) return requested;
+    if (!dtype_ || !is_floating_point(stored.dtype)) return stored.dtype;
+    const DType requested = *dtype_;
     const bool is_kept = size_bytes(stored.dtype) > size_bytes(common_) &&
                          size_bytes(stored.dtype) > size_bytes(requested);
     if (is_kept) {
@@ -99,17 +86,16 @@ class Rewriter {
   }
 
   const Catalog& catalog_;
-  const StoredTensorOptions& options_;
-  WeightScales scales_;
-  DType common_ = DType::f32;
+  std::optional<DType> dtype_;
+  DType common_;
   std::vector<const Entry*> kept_;
 };
 
 }  // namespace
 
-ExportedTensors stored_tensors(const Catalog& catalog, const StoredTensorOptions& options,
-                               const std::string& path, std::vector<std::string>& warnings) {
-  return Rewriter(catalog, options, path).run(warnings);
+ExportedTensors stored_tensors(const Catalog& catalog, std::optional<DType> dtype,
+                               std::vector<std::string>& warnings) {
+  return Rewriter(catalog, dtype).run(warnings);
 }
 
 }  // namespace ferry

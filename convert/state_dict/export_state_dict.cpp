@@ -26,7 +26,7 @@ void drop_others(Plan& plan) {
 }  // namespace
 
 Export plan_state_dict(const StateDict& state_dict, const ExportOptions& options) {
-  if (!state_dict.recipes.empty() && (options.original || options.quantise_fp8)) {
+  if (!state_dict.recipes.empty() && (options.original || !options.quantise.empty())) {
     fail(ErrorKind::invalid,
          "{}: tensors in torchtitan's own names are neither filled up nor quantised on the way; "
          "convert them, and then what became of them",

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
 #include "ckpt/base/option_name.h"
+#include "ckpt/core/quantised.h"
 #include "convert/import.h"
 #include "convert/model/hugging_face_tensors.h"
 
@@ -82,9 +84,12 @@ void keep_model(const ReadConfig& config, const std::unordered_set<std::string>&
     const bool head = name == config.family->output_layer_name() && config.architecture.tied;
     if (const auto at = tensors.position(name); at && !head) of_model.insert(*at);
   }
+  std::unordered_set<std::string_view> used;  // the source of the import may have values instead
   for (const StateTensor& tensor : checked.state.tensors) {
-    of_model.insert(tensor.recipe.inputs.begin(), tensor.recipe.inputs.end());
-    for (const BlockScales& scales : tensor.recipe.scales) of_model.insert(scales.scales);
+    for (const uint32_t input : tensor.recipe.inputs) {
+      for_each_stored(checked.state.source->entries.at(input),
+                      [&](const Entry& stored) { used.insert(stored.name); });
+    }
   }
   const auto output = tied_output_layer(result.model.catalog, config);
   if (output && !output->is_copy) {
@@ -99,7 +104,8 @@ void keep_model(const ReadConfig& config, const std::unordered_set<std::string>&
   std::vector<Recipe> recipes;
   auto& entries = result.model.catalog.edit().entries;
   for (uint32_t i = 0; i < entries.size(); ++i) {
-    if (of_model.contains(i) || entries[i].role == Role::optimizer) {
+    const bool is_used = of_model.contains(i) || used.contains(entries[i].name);
+    if (is_used || entries[i].role == Role::optimizer) {
       kept.push_back(std::move(entries[i]));
       if (!result.recipes.empty()) recipes.push_back(std::move(result.recipes[i]));
     } else {

@@ -41,7 +41,7 @@ void check_options(const ConvertOptions& options) {
       {"vocab_size", options.vocab_size.has_value(), hf},
       {"cut_tokens", options.cut_tokens, hf},
       {"keep_padding", options.keep_padding, hf},
-      {"quantise_fp8", options.quantise_fp8, hf},
+      {"quantise", !options.quantise.empty(), hf},
       {"fill_from", !options.fill_from.empty(), hf},
       {"tokenizer_folder", !options.tokenizer_folder.empty(), !plain},
       {"max_shard_bytes", options.max_shard_bytes != ConvertOptions::kShardBytes, !megatron},
@@ -71,16 +71,16 @@ void check_options(const ConvertOptions& options) {
   if (!plain && options.dtype && size_bytes(*options.dtype) == 1) {
     fail(ErrorKind::invalid, "{} cannot be used with {}: 8-bit floats need scales{}",
          option("dtype", torch_name(*options.dtype)), option("to", spelling(to)),
-         hf ? fmt::format("; {} makes them", option("quantise_fp8", "true"))
+         hf ? fmt::format("; {} makes them", option("quantise", "fp8"))
             : ", which Megatron-LM's formats have not");
   }
-  if (options.as_is &&
-      (options.dtype || options.quantise_fp8 || !options.fill_from.empty() || options.base_only)) {
+  if (options.as_is && (options.dtype || !options.quantise.empty() || !options.fill_from.empty() ||
+                        options.base_only)) {
     fail(ErrorKind::invalid, "{} copies tensors; it excludes {}, {}, {} and {}", option("as_is"),
-         option("dtype"), option("quantise_fp8"), option("fill_from"), option("base_only"));
+         option("dtype"), option("quantise"), option("fill_from"), option("base_only"));
   }
-  if (options.quantise_fp8 && options.write.group->size() > 1) {
-    fail(ErrorKind::invalid, "{} is done by one process, not by {}", option("quantise_fp8"),
+  if (!options.quantise.empty() && options.write.group->size() > 1) {
+    fail(ErrorKind::invalid, "{} is done by one process, not by {}", option("quantise"),
          options.write.group->size());
   }
 }

@@ -67,7 +67,7 @@ void add_constants(std::span<const ConstantTensor> constants, SharedCatalog& sou
   }
 }
 
-// In the order of the file. The recipes' scales stay at their places, as they refer to these.
+// In the order of the file. What recipes write besides is found at its new place.
 std::vector<StateTensor> in_order(std::vector<PlacedView> views) {
   std::vector<uint32_t> order(views.size()), places(views.size());
   std::iota(order.begin(), order.end(), 0);
@@ -77,8 +77,8 @@ std::vector<StateTensor> in_order(std::vector<PlacedView> views) {
   tensors.reserve(views.size());
   for (const uint32_t i : order) {
     StateTensor& tensor = tensors.emplace_back(std::move(views[i].tensor));
-    if (tensor.recipe.quantise)
-      tensor.recipe.quantise->scales = places[tensor.recipe.quantise->scales];
+    if (!tensor.recipe.quantise) continue;
+    for (uint32_t& part : tensor.recipe.quantise->parts) part = places[part];
   }
   return tensors;
 }

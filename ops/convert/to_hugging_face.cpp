@@ -26,7 +26,7 @@ ExportOptions export_options(const ConvertOptions& options) {
   model.cut_tokens = options.cut_tokens;
   model.keep_padding = options.keep_padding;
   model.dtype = options.dtype;
-  model.quantise_fp8 = options.quantise_fp8;
+  model.quantise = options.quantise;
   model.as_is = options.as_is;
   model.ignore_index = options.ignore_index;
   model.max_shard_bytes = options.max_shard_bytes;

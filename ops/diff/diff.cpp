@@ -1,9 +1,13 @@
 #include "ops/diff.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <string_view>
+#include <unordered_map>
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/glob.h"
@@ -11,6 +15,7 @@
 #include "ckpt/io/staging/reader_lock.h"
 #include "convert/check/names.h"
 #include "convert/export.h"
+#include "convert/model/quantised_values.h"
 #include "ops/diff/object_diff.h"
 #include "ops/diff/pairing.h"
 #include "ops/diff/tensor_diff.h"
@@ -31,6 +36,35 @@ void require_match(const std::vector<TensorPair>& pairs, const std::vector<std::
     });
     if (any) continue;
     fail(ErrorKind::not_found, "no tensor of {} or {} matches '{}'", options.a, options.b, pattern);
+  }
+}
+
+bool same_tensors(const Catalog& a, const Catalog& b) {
+  std::unordered_map<std::string_view, const Entry*> others;
+  for (const Entry& entry : b.entries) others.emplace(entry.name, &entry);
+  return a.entries.size() == b.entries.size() &&
+         std::ranges::all_of(a.entries, [&](const Entry& entry) {
+           const auto other = others.find(entry.name);
+           return other != others.end() && other->second->dtype == entry.dtype &&
+                  other->second->shape == entry.shape;
+         });
+}
+
+// Weights that are quantised are compared by their values, but for those of two models that are
+// quantised in the same way: their codes and scales show every difference.
+void take_values(Checkpoint& a, Checkpoint& b, std::vector<std::string>& notes) {
+  if (same_tensors(*a.catalog, *b.catalog)) return;
+  for (Checkpoint* side : {&a, &b}) {
+    if (!has_quantised_weights(*side->catalog)) continue;
+    try {
+      QuantisedValues values = values_of(*side);
+      side->catalog = std::move(values.catalog);
+      notes.push_back(fmt::format("{}: quantised weights are compared by their values, as {}: {}",
+                                  side->path, torch_name(DType::bf16), values.forms));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::unsupported) throw;
+      notes.push_back(error.what());
+    }
   }
 }
 
@@ -91,11 +125,12 @@ bool DiffReport::equal() const {
 }
 
 DiffReport diff(const DiffOptions& options) {
-  const Checkpoint a = open_model(posix_file_system(), options.a, options.open_a);
-  const Checkpoint b = open_model(posix_file_system(), options.b, options.open_b);
+  Checkpoint a = open_model(posix_file_system(), options.a, options.open_a);
+  Checkpoint b = open_model(posix_file_system(), options.b, options.open_b);
   DiffReport report;
   report.a = describe(a);
   report.b = describe(b);
+  take_values(a, b, report.notes);
   std::vector<TensorPair> pairs = matching_pairs(a, b, options, report.notes);
   const JudgeOptions judging{options.ignore_dtype, vocabulary_of(a, b)};
   for (TensorPair& pair : pairs) report.tensors.push_back(judge(pair, judging, report.notes));

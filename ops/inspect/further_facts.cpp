@@ -16,6 +16,7 @@
 #include "ckpt/store/run_folder.h"
 #include "convert/check/mtp.h"
 #include "convert/model/quantisation.h"
+#include "convert/model/quantised_values.h"
 
 namespace ferry {
 namespace {
@@ -43,6 +44,16 @@ std::optional<Quantisation> quantisation_in(const Checkpoint& checkpoint) {
     return quantisation_of(config.get(), files, checkpoint.path);
   } catch (const Error&) {
     return {};  // reported where the model is recognised
+  }
+}
+
+// "NVFP4 (28 weights)"; empty where nothing is quantised, or not in a form that is read.
+std::string forms_in(const Checkpoint& checkpoint) {
+  if (!has_quantised_weights(*checkpoint.catalog)) return {};
+  try {
+    return values_of(checkpoint).forms;
+  } catch (const Error&) {
+    return {};  // reported where the model is checked
   }
 }
 
@@ -129,6 +140,9 @@ FurtherFacts further_facts(const Checkpoint& checkpoint, const ModelSummary& mod
   if (const auto quantisation = quantisation_in(checkpoint)) {
     facts.quantisation = to_text(*quantisation);
     facts.quantisation_bits = quantisation->bits;
+  }
+  if (const std::string forms = forms_in(checkpoint); !forms.empty()) {
+    facts.quantisation += (facts.quantisation.empty() ? "" : "; ") + forms;
   }
   facts.training = training_facts(checkpoint);
   facts.by_ferry = is_by_ferry(checkpoint);

@@ -76,7 +76,7 @@ Keywords<ConvertOptions> convert_keywords() {
       .add(MEMBER(vocab_size))
       .add(MEMBER(cut_tokens))
       .add(MEMBER(keep_padding))
-      .add_words(MEMBER(quantise_fp8), Words<bool>{{"fp8", true}}, "quantize")
+      .add(MEMBER(quantise), "quantize")
       .add(MEMBER(as_is))
       .add(MEMBER(fill_from))
       .add(MEMBER(max_shard_bytes), "max_shard_size")
@@ -90,7 +90,6 @@ Keywords<ConvertOptions> convert_keywords() {
   add_layout(keywords);
   add_write_options(keywords);
   note_spelling("to", "hugging_face", "to", "hf");
-  note_spelling("quantise_fp8", "true", "quantize", "fp8");
   return keywords;
 }
 

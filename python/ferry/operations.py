@@ -47,7 +47,7 @@ def convert(
     vocab_size: int | None = None,
     cut_tokens: bool = False,
     keep_padding: bool = False,
-    quantize: Literal["fp8"] | None = None,
+    quantize: str | None = None,
     as_is: bool = False,
     fill_from: Path | None = None,
     max_shard_size: Size = "5GB",
@@ -99,7 +99,8 @@ def convert(
     vocab_size: rows to keep of the embedding and the output layer.
     cut_tokens: let vocab_size cut rows of tokens that the tokenizer or the arguments define.
     keep_padding: keep the padding rows of the vocabulary.
-    quantize: "fp8": linear layers in blocks of 128 x 128 with scales.
+    quantize: linear layers as codes with scales: "fp8", "mxfp4", "nvfp4", "int4", ... (the
+        names of the program's --quantize).
     as_is: do not check a Hugging Face model against its config.json.
     fill_from: a Hugging Face model to take missing tensors and files from.
     max_shard_size: most bytes of tensors in a file.

@@ -224,7 +224,7 @@ class Checkpoint(Tensors):
         vocab_size: int | None = None,
         cut_tokens: bool = False,
         keep_padding: bool = False,
-        quantize: Literal["fp8"] | None = None,
+        quantize: str | None = None,
         as_is: bool = False,
         fill_from: Path | None = None,
         config_folder: Path | None = None,

@@ -99,11 +99,11 @@ TEST(RecipeCompose, IsOneRecipeAfterTheOther) {
   });
 }
 
-TEST(RecipeCompose, QuantisedInputsAreRefused) {
+TEST(RecipeCompose, MoreThanMovesIsRefused) {
   RandomNumbers pick(1);
   const std::vector<Recipe> made = {unrotated_rows(pick, 1, 1, 2, 0)};
   Recipe outer{{0}, {copy_all({2, 2})}, {}};
-  outer.scales.push_back({0, 1, {1, 1}});
+  outer.addends.push_back({0, 1.0});
   EXPECT_THROW(compose(outer, made), Error);
 }
 

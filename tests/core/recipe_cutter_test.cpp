@@ -157,8 +157,9 @@ TEST(FlatRecipe, IsCompact) {
   EXPECT_EQ(flat.elements(), 16384 * 3328);
 }
 
-TEST(FlatRecipe, KeepsTheScalesOfItsInputs) {
-  const Recipe scaled{{5}, {copy_all({4, 4})}, {}, {{0, 6, {2, 2}}}};
+TEST(FlatRecipe, KeepsWhatIsAddedToItsInputs) {
+  Recipe scaled{{5}, {copy_all({4, 4})}, {}};
+  scaled.addends = {{0, 1.5}};
   const Recipe plain{{4}, {copy_all({4, 4})}, {}};
   FlatRecipe flat;
   flat.append(RecipeCutter(plain, {4, 4}), {{{0, 0}, {4, 4}}});
@@ -166,9 +167,9 @@ TEST(FlatRecipe, KeepsTheScalesOfItsInputs) {
   flat.append(RecipeCutter(scaled, {4, 4}), {{{2, 0}, {2, 4}}});
   const Recipe recipe = std::move(flat).take();
   EXPECT_EQ(recipe.inputs, (std::vector<uint32_t>{4, 5}));
-  ASSERT_EQ(recipe.scales.size(), 1u);
-  EXPECT_EQ(recipe.scales[0].input, 1u);
-  EXPECT_EQ(recipe.scales[0].scales, 6u);
+  ASSERT_EQ(recipe.addends.size(), 1u);
+  EXPECT_EQ(recipe.addends[0].input, 1u);
+  EXPECT_EQ(recipe.addends[0].value, 1.5);
 }
 
 }  // namespace

@@ -152,9 +152,9 @@ TEST_P(StoredRemainders, AreMovedAsAnyTensor) {
 TEST_P(StoredRemainders, AreTheLowerHalfAndTheirWeightTheUpperOne) {
   StoredHalves lower(GetParam()), upper(GetParam());
   const auto low = lower.run<int16_t>(DType::i16, kHalfShape,
-                                      {{1}, {copy_all(kHalfShape)}, {}, {}, FloatHalf::lower});
+                                      {{1}, {copy_all(kHalfShape)}, {}, FloatHalf::lower});
   const auto up = upper.run<uint16_t>(DType::bf16, kHalfShape,
-                                      {{1}, {copy_all(kHalfShape)}, {}, {}, FloatHalf::upper});
+                                      {{1}, {copy_all(kHalfShape)}, {}, FloatHalf::upper});
   for (size_t i = 0; i < low.size(); ++i) {
     ASSERT_EQ(low[i], halves_of(lower.values[i]).lower);
     ASSERT_EQ(up[i], halves_of(lower.values[i]).upper);
@@ -184,9 +184,9 @@ TEST(MastersInHalves, AreWhatTheOptimizerKeeps) {
   halves_of_masters(lower);
   halves_of_masters(upper);
   const auto low = lower.run<int16_t>(DType::i16, kHalfShape,
-                                      {{1}, {copy_all(kHalfShape)}, {}, {}, FloatHalf::lower});
+                                      {{1}, {copy_all(kHalfShape)}, {}, FloatHalf::lower});
   const auto up = upper.run<uint16_t>(DType::bf16, kHalfShape,
-                                      {{1}, {copy_all(kHalfShape)}, {}, {}, FloatHalf::upper});
+                                      {{1}, {copy_all(kHalfShape)}, {}, FloatHalf::upper});
   for (size_t i = 0; i < low.size(); ++i) {
     ASSERT_EQ(low[i], halves_of(lower.values[i]).lower);
     ASSERT_EQ(up[i], halves_of(upper.values[i]).upper);
@@ -195,7 +195,7 @@ TEST(MastersInHalves, AreWhatTheOptimizerKeeps) {
 
 std::string failure_of_halves(StoredHalves& world, DType dtype, FloatHalf half) {
   try {
-    world.run<float>(dtype, kHalfShape, {{1}, {copy_all(kHalfShape)}, {}, {}, half});
+    world.run<float>(dtype, kHalfShape, {{1}, {copy_all(kHalfShape)}, {}, half});
   } catch (const Error& error) {
     return error.what();
   }

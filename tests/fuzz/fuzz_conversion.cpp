@@ -1,17 +1,21 @@
 // An input is three lines of JSON: what is asked for, a config.json, and arguments of Megatron-LM.
 // The corpus is models of every family, of which both are known (fixtures/hf_names).
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face_layout.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/megatron/state_of.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
+#include "convert/export/quantise.h"
 #include "convert/import.h"
 #include "convert/model/transforms.h"
 #include "convert/recognise.h"
@@ -30,15 +34,37 @@ using nlohmann::json;
 // Tensors are made to fit models up to this size.
 constexpr int64_t kMostLayers = 32, kMostExperts = 32;
 
+// Forms of quantised weights: their codes, scales of groups of columns (0: one in all), and what
+// comes besides.
+struct PartsOfForm {
+  const char* codes_end;
+  DType codes;
+  int64_t in_element;
+  const char* scales_end;
+  DType scales;
+  int64_t group;
+  const char* more_end;
+  DType more;
+  bool is_by_rows;  // eight rows of groups in an element; else one element
+};
+constexpr PartsOfForm kForms[] = {
+    {"", DType::f8_e4m3, 1, "_scale_inv", DType::f32, 0, "", DType::f32, false},
+    {"", DType::f8_e4m3, 1, "_scale", DType::u8, 32, "", DType::f32, false},
+    {"_packed", DType::u8, 2, "_scale", DType::u8, 32, "", DType::f32, false},
+    {"", DType::u8, 2, "_scale", DType::f8_e4m3, 16, "_scale_2", DType::f32, false},
+    {"_packed", DType::u8, 2, "_scale", DType::f8_e4m3, 16, "_global_scale", DType::f32, false},
+    {"_packed", DType::i32, 8, "_scale", DType::bf16, 32, "_zero_point", DType::i32, true}};
+
 struct Counts {
   uint64_t inputs = 0, configs = 0, imports = 0, imported = 0, exports = 0, resharded = 0;
-  uint64_t rewrites = 0;
+  uint64_t rewrites = 0, values = 0;
   ~Counts() {
     std::printf(
         "of %llu inputs %llu configs and %llu models were imported, %llu of them planned; "
-        "%llu exports, %llu reshards and %llu rewrites were planned\n",
+        "%llu exports, %llu reshards and %llu rewrites were planned, values were made of %llu "
+        "weights\n",
         ull(inputs), ull(configs), ull(imports), ull(imported), ull(exports), ull(resharded),
-        ull(rewrites));
+        ull(rewrites), ull(values));
   }
   static unsigned long long ull(uint64_t number) { return number; }
 };
@@ -67,6 +93,7 @@ class ConversionMutator final : public Mutator {
                            {"writer", random_writer(random)},
                            {"misfits", random.one_in(4) ? random.next() : 0},
                            {"dtype", random.below(8)},
+                           {"form", random.one_in(3) ? 1 + random.below(std::size(kForms)) : 0},
                            {"divisor", random.one_in(4) ? random.below(300) : 128},
                            {"vocabulary", random.one_in(8) ? json(random.below(600)) : json()}};
     for (uint64_t changes = random.below(4); changes > 0; --changes) {
@@ -106,6 +133,47 @@ void misfit(std::vector<Entry>& entries, uint64_t seed) {
   }
 }
 
+// Weights of two axes as they would be quantised.
+std::vector<Entry> quantised(std::vector<Entry> entries, const PartsOfForm& form) {
+  std::vector<Entry> result;
+  for (Entry& entry : entries) {
+    if (entry.shape.size() != 2 || !entry.name.ends_with("_proj.weight")) {
+      result.push_back(std::move(entry));
+      continue;
+    }
+    const std::string name = entry.name;
+    const int64_t rows = entry.shape[0], columns = entry.shape[1];
+    const auto ceil_of = [](int64_t count, int64_t step) { return (count + step - 1) / step; };
+    const int64_t groups = form.group == 0 ? 1 : ceil_of(columns, form.group);
+    entry.name += form.codes_end;
+    entry.dtype = form.codes;
+    entry.shape[1] = ceil_of(columns, form.in_element);
+    result.push_back(std::move(entry));
+    result.push_back({name + form.scales_end,
+                      form.scales,
+                      {form.group == 0 ? 1 : rows, groups},
+                      {},
+                      Role::model});
+    if (*form.more_end == 0) continue;
+    const Dims more = form.is_by_rows ? Dims{ceil_of(rows, 8), groups} : Dims{1};
+    result.push_back({name + form.more_end, form.more, more, {}, Role::model});
+  }
+  return result;
+}
+
+// Reads small quantised tensors of a plan's source.
+void read_values(const Catalog& source) {
+  constexpr int64_t kMostElements = 1 << 16;
+  int left = 3;
+  for (const Entry& entry : source.entries) {
+    if (!entry.quantised || entry.elements() > kMostElements || left-- == 0) continue;
+    if (!succeeds("values", [&] { read_tensor(source, entry, uint64_t{1} << 20); })) {
+      finding("a planned tensor cannot be read");
+    }
+    ++counts().values;
+  }
+}
+
 bool is_small(const Architecture& a) {
   return a.layers <= kMostLayers && a.experts <= kMostExperts && a.mtp_layers <= kMostLayers;
 }
@@ -137,11 +205,15 @@ void rewrite(const Checkpoint& checkpoint, const json& settings) {
                         static_cast<uint64_t>(settings["divisor"].get<int64_t>());
   ExportOptions options;
   if (settings["dtype"] == 1) options.dtype = DType::f16;
-  options.quantise_fp8 = kind % 3 == 0;
+  if (kind % 3 == 0) {
+    const std::vector<std::string_view> forms = quantised_forms();
+    options.quantise = forms[kind / 3 % forms.size()];
+  }
   if (kind % 4 == 1) options.original = &checkpoint;
   Export model;
   if (!succeeds("rewrite", [&] { model = plan_rewrite(checkpoint, options); })) return;
   if (!succeeds("check", [&] { check(model.plan); })) finding("the plan of a rewrite is wrong");
+  read_values(model.plan.source);
   ++counts().rewrites;
 }
 
@@ -151,6 +223,9 @@ void import(const json& settings, const std::string& config_text) {
   auto files = std::make_shared<ZeroFiles>();
   files->put("hf/config.json", config_text);
   std::vector<Entry> entries = tensors_of_config(reads && config.is_object() ? config : json());
+  if (const auto form = settings.value("form", uint64_t{0})) {
+    entries = quantised(std::move(entries), kForms[(form - 1) % std::size(kForms)]);
+  }
   if (const auto seed = settings["misfits"].get<uint64_t>()) misfit(entries, seed);
   Checkpoint checkpoint;
   checkpoint.format = Format::hugging_face;

@@ -125,7 +125,7 @@ TEST_P(FamilyViews, WithAnotherDtypeAndAllRows) {
 
 TEST_P(FamilyViews, QuantisedOnTheWay) {
   ConvertOptions options{.source = run_folder(GetParam())};
-  options.quantise_fp8 = true;
+  options.quantise = "fp8";
   if (GetParam() == "hot_gpt2") {
     EXPECT_EQ(kind_of_error(options, "to quantise"), ErrorKind::unsupported);
   } else {
@@ -218,7 +218,7 @@ TEST_F(ModelViews, OfHuggingFaceModels) {
   ConvertOptions options{.source = fixture("fp8_blocks/model")};
   options.dtype = DType::bf16;  // dequantised
   expect_as_written(options);
-  options.quantise_fp8 = true;  // and quantised anew
+  options.quantise = "fp8";  // and quantised anew
   expect_as_written(options);
 }
 
@@ -238,7 +238,7 @@ TEST_F(ModelViews, FilledFromAnotherModel) {
 TEST_F(ModelViews, AreStreamedInTheirOrder) {
   ConvertOptions options{.source = run_folder("hot_llama")};
   for (const bool quantised : {false, true}) {
-    options.quantise_fp8 = quantised;
+    options.quantise = quantised ? "fp8" : "";
     const ModelView view = view_as_hugging_face(options);
     TensorStream stream(view.tensors, {.engine = {.memory_bytes = 400'000}});
     for (const Entry& entry : view.tensors.tensors()) {
@@ -257,7 +257,7 @@ TEST_F(ModelViews, AreStreamedInTheirOrder) {
 // Weights and scales are made together, whichever is asked for.
 TEST_F(ModelViews, ScalesAreStreamedWithoutTheirWeights) {
   ConvertOptions options{.source = run_folder("hot_llama")};
-  options.quantise_fp8 = true;
+  options.quantise = "fp8";
   const ModelView view = view_as_hugging_face(options);
   StreamOptions scales;
   scales.names.emplace();
@@ -323,7 +323,7 @@ TEST_F(ModelViews, RefuseOptionsOfWriting) {
 
 TEST_F(ModelViews, QuantisedTensorsAreReadWhole) {
   ConvertOptions options{.source = run_folder("hot_llama")};
-  options.quantise_fp8 = true;
+  options.quantise = "fp8";
   const ModelView view = view_as_hugging_face(options);
   const auto weights = std::ranges::find_if(
       view.tensors.tensors(), [](const Entry& entry) { return entry.dtype == DType::f8_e4m3; });

@@ -6,6 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "convert/export.h"
+#include "convert/export/quantise.h"
 #include "tools/commands.h"
 #include "tools/convert/convert_report.h"
 #include "tools/terminal/common_options.h"
@@ -43,7 +44,12 @@ const std::map<std::string, ConvertTarget> kTargets = {{"hf", ConvertTarget::hug
                                                        {"torch_dist", ConvertTarget::torch_dist},
                                                        {"torch", ConvertTarget::torch}};
 
-const std::map<std::string, bool> kQuantisations = {{"fp8", true}};
+std::map<std::string, std::string> quantisations() {
+  std::map<std::string, std::string> names;
+  for (const std::string_view name : quantised_forms()) names.emplace(name, name);
+  return names;
+}
+
 const std::map<std::string, bool> kIndexUses = {{"ignore", true}};
 
 void run(const ConvertFlags& flags, std::shared_ptr<Group> group) {
@@ -111,10 +117,11 @@ void add_model_options(Command& command, ConvertOptions& options) {
                    "Write the optimizer's fp32 master weights (as fp32, or as --dtype) instead of "
                    "the rounded weights");
   command
-      .add_choice("--quantize", options.quantise_fp8, kQuantisations,
-                  "fp8: quantize linear layers in 128 x 128 blocks with scales, as DeepSeek-V3 and "
-                  "Qwen publish them (with --to hf)")
-      .type_name("TYPE");
+      .add_choice("--quantize", options.quantise, quantisations(),
+                  "Quantize linear layers (with --to hf): fp8 in 128 x 128 blocks (DeepSeek-V3, "
+                  "Qwen), by channel or tensor; MXFP8; MXFP4; NVFP4 of ModelOpt or (packed) of "
+                  "compressed-tensors; int4 in groups of 32 or 128, with zero points or without")
+      .type_name("FORM");
   command
       .add_option("--fill-from", options.fill_from,
                   "Hugging Face model to take missing tensors (a vision tower, MTP layers), "

@@ -1,21 +1,23 @@
 #include "ckpt/engine/quantise/quantising_runner.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "ckpt/base/cast.h"
+#include "ckpt/base/error.h"
+#include "ckpt/base/threads.h"
+#include "ckpt/core/plan_quantised.h"
+#include "ckpt/engine/engine.h"
+#include "ckpt/engine/tiles/tile_cut.h"
 
 namespace ferry {
 namespace {
 
-int64_t blocks_in(int64_t extent, int64_t block) { return extent / block + (extent % block != 0); }
-
-// The box of the scales of a box of whole blocks.
-Box scales_box(const Box& box, const Dims& block) {
-  Box scales = box;
-  for (size_t axis = 0; axis < block.size(); ++axis) {
-    scales.offset[axis] /= block[axis];
-    scales.size[axis] = blocks_in(box.size[axis], block[axis]);
-  }
-  return scales;
-}
+// Elements that are read at once for the largest: they stay in a core's cache.
+constexpr int64_t kMostRead = 128 << 10;
+constexpr int64_t kZerosInElement = 8;
 
 }  // namespace
 
@@ -35,62 +37,182 @@ std::vector<Box> cut_into_blocks(const Dims& shape, const Dims& block, int64_t m
   return boxes;
 }
 
+Dims tile_unit(const Quantise& how) {
+  Dims unit = how.block;
+  if (how.rule == QuantiseRule::fp8_tensor) unit[0] = 1;
+  if (how.rule == QuantiseRule::int4_zeros) unit[0] *= kZerosInElement;
+  return unit;
+}
+
+std::map<uint32_t, float> largest_magnitudes(const Plan& plan, PlanCompiler& compiler,
+                                             SourceFiles& sources, int threads,
+                                             uint64_t bytes_per_thread,
+                                             const EngineOptions& options) {
+  struct Part {
+    size_t entry;
+    Box box;
+    std::atomic<uint32_t>* largest;
+  };
+  std::map<uint32_t, std::atomic<uint32_t>> bits;  // of numbers that are not negative
+  std::vector<Part> parts;
+  for (size_t i = 0; i < plan.recipes.size(); ++i) {
+    const auto& how = plan.recipes[i].quantise;
+    if (!how || !needs_largest(how->rule)) continue;
+    const auto most = static_cast<int64_t>(bytes_per_thread) / (3 * size_bytes(how->values));
+    for (Box& box : cut_into_tiles(how->shape, std::clamp<int64_t>(most, 1, kMostRead))) {
+      parts.push_back({i, std::move(box), &bits[how->together]});
+    }
+  }
+  std::atomic<size_t> next{0};
+  const int used = parts.empty() ? 0 : threads;
+  on_threads(used, [&](int, const std::atomic<bool>& stop) {
+    std::array<WritableFile*, 1> memory{};
+    TileRunner runner(sources, memory, nullptr, nullptr);
+    Buffer buffer;
+    for (size_t i = next++; i < parts.size() && !stop; i = next++) {
+      if (options.cancel && *options.cancel) fail(ErrorKind::cancelled, "stopped on request");
+      const DType dtype = plan.recipes[parts[i].entry].quantise->values;
+      const int64_t count = parts[i].box.size[0] * parts[i].box.size[1];
+      const auto values = buffer.take(static_cast<uint64_t>(count * size_bytes(dtype)));
+      MemoryTarget target("memory", values);
+      memory[0] = &target;
+      runner.run(compiler.compile_to_memory(parts[i].entry, parts[i].box, dtype));
+      const auto found = std::bit_cast<uint32_t>(largest_magnitude(values.data(), dtype, count));
+      uint32_t known = *parts[i].largest;
+      while (found > known && !parts[i].largest->compare_exchange_weak(known, found)) {
+      }
+    }
+  });
+  std::map<uint32_t, float> largest;
+  for (const auto& [group, found] : bits) largest[group] = std::bit_cast<float>(found.load());
+  return largest;
+}
+
 QuantisingRunner::QuantisingRunner(const Plan& plan, PlanCompiler& compiler, SourceFiles& sources,
-                                   std::span<WritableFile* const> targets, ItemDigester& digester)
+                                   std::span<WritableFile* const> targets, ItemDigester& digester,
+                                   const std::map<uint32_t, float>& largest)
     : plan_(plan),
       compiler_(compiler),
       targets_(targets),
       digester_(digester),
+      largest_(largest),
       gatherer_(sources, memory_, nullptr, nullptr) {}
 
 std::vector<Transfer> QuantisingRunner::run(size_t entry, const Box& box) {
   const Quantise& how = *plan_.recipes[entry].quantise;
+  const auto largest = largest_.find(how.together);
+  Encoder encoder(how, largest == largest_.end() ? 0 : largest->second);
   gather(entry, box, how.values);
-  quantise(box, how);
-  return {write(entry, box, quantised_),
-          write(how.scales, scales_box(box, how.block), std::as_bytes(std::span(scales_)))};
+  quantise(box, how, encoder);
+  const int64_t in_element = codes_per_element(how.rule);
+  pack(how, box.size[0], box.size[1]);
+  Box codes = box;
+  codes.offset[1] /= in_element;
+  codes.size[1] = blocks_in(box.size[1], in_element);
+  const int64_t code_bytes = size_bytes(codes_type(how.rule));
+  const auto bytes = static_cast<size_t>(codes.size[0] * codes.size[1] * code_bytes);
+  std::vector<Transfer> written = {
+      write(entry, codes, blocks_in(how.shape[1], in_element), std::as_bytes(codes_).first(bytes))};
+  const Dims grid = block_grid(how.shape, how.block);
+  const Box blocks = blocks_of(box, how.block);
+  const std::vector<QuantisedOutput> parts = parts_of(how);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].kind == QuantisedOutput::scales) {
+      written.push_back(write(how.parts[i], blocks, grid[1], scales_));
+    } else if (parts[i].kind == QuantisedOutput::zeros) {
+      Box packed = blocks;
+      packed.offset[0] /= kZerosInElement;
+      packed.size[0] = blocks_in(blocks.size[0], kZerosInElement);
+      written.push_back(write(how.parts[i], packed, grid[1], zeros_));
+    } else if (box.offset == Dims{0, 0}) {
+      const float global = encoder.global();
+      written.push_back(
+          write(how.parts[i], {{0, 0}, {1, 1}}, 1, std::as_bytes(std::span(&global, 1))));
+    }
+  }
+  return written;
 }
 
 void QuantisingRunner::gather(size_t entry, const Box& box, DType values) {
   const auto elements = static_cast<uint64_t>(box.size[0] * box.size[1]);
   tile_ = values_.take(elements * static_cast<uint64_t>(size_bytes(values)));
-  quantised_ = bytes_.take(elements);
+  const auto codes = codes_buffer_.take(elements);
+  codes_ = {reinterpret_cast<uint8_t*>(codes.data()), codes.size()};
   MemoryTarget target("memory", tile_);
   memory_[0] = &target;
-  for (const Box& part : compiler_.parts(entry, box, tile_.size())) {
-    gatherer_.run(compiler_.compile_to_memory(entry, box, values, part));
-  }
+  gatherer_.run(compiler_.compile_to_memory(entry, box, values));
 }
 
-void QuantisingRunner::quantise(const Box& box, const Quantise& how) {
+// A row of blocks that are one row high is made fp32 at once, others block by block.
+void QuantisingRunner::quantise(const Box& box, const Quantise& how, Encoder& encoder) {
   const int64_t rows = box.size[0], columns = box.size[1];
   const int64_t element_bytes = size_bytes(how.values);
-  BlockQuantiser quantiser(how.values);
-  scales_.clear();
-  for (int64_t row = 0; row < rows; row += how.block[0]) {
-    for (int64_t column = 0; column < columns; column += how.block[1]) {
-      const int64_t first = row * columns + column;
-      const BlockRows block{tile_.data() + first * element_bytes, columns * element_bytes,
-                            std::min(how.block[0], rows - row),
-                            std::min(how.block[1], columns - column)};
-      scales_.push_back(quantiser.quantise(block, quantised_.data() + first, columns));
+  const int64_t high = how.rule == QuantiseRule::fp8_tensor ? 1 : how.block[0];
+  const int64_t wide = how.block[1], blocks = blocks_in(columns, wide);
+  const int64_t at_once = high == 1 ? columns : std::min(wide, columns);
+  exact_.resize(static_cast<size_t>(std::min(high, rows) * at_once));
+  const auto parts = parts_of(how);
+  scales_.assign(
+      static_cast<size_t>(blocks_in(rows, high) * blocks * size_bytes(parts.front().dtype)),
+      std::byte{0});
+  zeros_.assign(static_cast<size_t>(blocks_in(blocks_in(rows, high), kZerosInElement) * blocks * 4),
+                std::byte{0});
+  for (int64_t row = 0; row < rows; row += high) {
+    const int64_t height = std::min(high, rows - row);
+    for (int64_t first = 0; first < columns; first += at_once) {
+      const int64_t width = std::min(at_once, columns - first);
+      for (int64_t i = 0; i < height; ++i) {
+        convert(tile_.data() + ((row + i) * columns + first) * element_bytes, element_bytes,
+                how.values, reinterpret_cast<std::byte*>(exact_.data() + i * width), sizeof(float),
+                DType::f32, width);
+      }
+      const int64_t count = blocks_in(width, wide);
+      row_scales_.resize(static_cast<size_t>(count));
+      row_zeros_.resize(static_cast<size_t>(count));
+      encoder.encode(
+          {exact_.data(), width, height, width}, wide,
+          {codes_.data() + row * columns + first, columns, row_scales_.data(), row_zeros_.data()});
+      add_scales(how, row / high, first / wide, count, blocks);
     }
   }
 }
 
-// Row by row, or at once where the rows of the box are whole rows of the entry.
-Transfer QuantisingRunner::write(size_t position, const Box& box,
+void QuantisingRunner::add_scales(const Quantise& how, int64_t block_row, int64_t first,
+                                  int64_t count, int64_t blocks) {
+  const auto part = parts_of(how).front();
+  if (part.kind == QuantisedOutput::global) return;
+  const auto bytes = static_cast<size_t>(size_bytes(part.dtype));
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(scales_.data() + static_cast<size_t>(block_row * blocks + first + i) * bytes,
+                &row_scales_[static_cast<size_t>(i)], bytes);
+    if (how.rule != QuantiseRule::int4_zeros) continue;
+    const int64_t word = block_row / kZerosInElement * blocks + first + i;
+    const int64_t in_word = block_row % kZerosInElement;
+    zeros_[static_cast<size_t>(4 * word + in_word / 2)] |=
+        static_cast<std::byte>(row_zeros_[static_cast<size_t>(i)] << 4 * (in_word % 2));
+  }
+}
+
+// Codes of 4 bits: in place, as each byte comes from two at or after its place.
+void QuantisingRunner::pack(const Quantise& how, int64_t rows, int64_t columns) {
+  if (codes_per_element(how.rule) == 1) return;
+  pack_pairs(codes_.data(), rows * columns, reinterpret_cast<std::byte*>(codes_.data()));
+}
+
+// Row by row, or at once where the rows of the box are whole rows of the entry, of `columns`
+// elements.
+Transfer QuantisingRunner::write(size_t position, const Box& box, int64_t columns,
                                  std::span<const std::byte> bytes) {
   const Entry& entry = plan_.target.entries[position];
   const Extent& extent = entry.chunks.front().extent;
-  const int64_t element_bytes = size_bytes(entry.dtype), pitch = entry.shape[1] * element_bytes;
+  const int64_t element_bytes = size_bytes(entry.dtype), pitch = columns * element_bytes;
   Transfer written;
   written.in_file = Transfer::kZeros;
   written.out_file = extent.file;
   written.out_offset =
       extent.offset + static_cast<uint64_t>(box.offset[0] * pitch + box.offset[1] * element_bytes);
   written.out_dtype = entry.dtype;
-  const bool whole_rows = box.size[1] == entry.shape[1];
+  const bool whole_rows = box.size[1] == columns;
   const int64_t runs = whole_rows ? 1 : box.size[0];
   const auto run_bytes = bytes.size() / static_cast<uint64_t>(runs);
   written.loops = {{runs, 0, pitch},

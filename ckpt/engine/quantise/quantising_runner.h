@@ -3,13 +3,13 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <span>
 #include <vector>
 
 #include "ckpt/engine/items/item_digester.h"
 #include "ckpt/engine/memory_files.h"
-#include "ckpt/engine/quantise/quantise_block.h"
+#include "ckpt/engine/quantise/encode.h"
 #include "ckpt/engine/source_files.h"
 #include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/engine/tiles/tile.h"
@@ -17,34 +17,57 @@
 
 namespace ferry {
 
-/// Boxes of whole blocks that an entry is cut into, in row-major order: of at most `max_elements`
+struct EngineOptions;
+
+/// Boxes of whole blocks that a shape is cut into, in row-major order: of at most `max_elements`
 /// elements, or one block.
 std::vector<Box> cut_into_blocks(const Dims& shape, const Dims& block, int64_t max_elements);
 
-/// Brings a tile's values into memory, quantises them block by block, and writes both the entry's
-/// bytes and its scales. One a thread.
+/// What tiles of a tensor that is quantised are made of: blocks, or rows of them that fill elements
+/// of the target.
+Dims tile_unit(const Quantise& how);
+
+/// The greatest magnitude of each group of weights that has one second scale, or one scale in all,
+/// by Quantise::together. Reads these weights once.
+std::map<uint32_t, float> largest_magnitudes(const Plan& plan, PlanCompiler& compiler,
+                                             SourceFiles& sources, int threads,
+                                             uint64_t bytes_per_thread,
+                                             const EngineOptions& options);
+
+/// Brings a tile's values into memory, quantises them block by block, and writes the entry's codes
+/// and what belongs to them. One a thread.
 class QuantisingRunner {
  public:
   QuantisingRunner(const Plan& plan, PlanCompiler& compiler, SourceFiles& sources,
-                   std::span<WritableFile* const> targets, ItemDigester& digester);
+                   std::span<WritableFile* const> targets, ItemDigester& digester,
+                   const std::map<uint32_t, float>& largest);
 
   /// `box`: of cut_into_blocks(). Returns what was written, as transfers from nowhere.
   std::vector<Transfer> run(size_t entry, const Box& box);
 
  private:
   void gather(size_t entry, const Box& box, DType values);
-  void quantise(const Box& box, const Quantise& how);
-  Transfer write(size_t entry, const Box& box, std::span<const std::byte> bytes);
+  void quantise(const Box& box, const Quantise& how, Encoder& encoder);
+  void add_scales(const Quantise& how, int64_t block_row, int64_t first, int64_t count,
+                  int64_t blocks);
+  void pack(const Quantise& how, int64_t rows, int64_t columns);
+  Transfer write(size_t position, const Box& box, int64_t columns,
+                 std::span<const std::byte> bytes);
 
   const Plan& plan_;
   PlanCompiler& compiler_;
   std::span<WritableFile* const> targets_;
   ItemDigester& digester_;
+  const std::map<uint32_t, float>& largest_;
   std::array<WritableFile*, 1> memory_{};
   TileRunner gatherer_;
-  Buffer values_, bytes_;
-  std::span<std::byte> tile_, quantised_;
-  std::vector<float> scales_;
+  Buffer values_, codes_buffer_;
+  std::span<std::byte> tile_;
+  std::span<uint8_t> codes_;
+  std::vector<float> exact_;
+  std::vector<uint32_t> row_scales_;
+  std::vector<uint8_t> row_zeros_;
+  std::vector<std::byte> scales_, zeros_;
 };
 
 }  // namespace ferry

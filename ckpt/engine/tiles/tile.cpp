@@ -6,7 +6,6 @@
 #include "ckpt/engine/elements/halves.h"
 #include "ckpt/engine/elements/strided_copy.h"
 #include "ckpt/engine/target_files.h"
-#include "ckpt/engine/transfers/dequantise.h"
 
 namespace ferry {
 namespace {
@@ -86,8 +85,6 @@ void move_elements(const Transfer& transfer, const std::byte* in,
   }
   if (transfer.half != FloatHalf::whole && in != nullptr) {
     move_halves(transfer, in, out, loops);
-  } else if (transfer.scale) {
-    dequantise(in, transfer.in_dtype, *transfer.scale, out, transfer.out_dtype, loops);
   } else if (transfer.addend != 0) {
     strided_add(in, transfer.in_dtype, transfer.addend, out, transfer.out_dtype, loops);
   } else {
@@ -129,7 +126,15 @@ StripCut cut_of_strip(const Transfer& transfer, uint64_t bytes) {
 
 TileRunner::TileRunner(SourceFiles& sources, std::span<WritableFile* const> targets,
                        const FileSystem* file_system, ItemDigester* digester)
-    : sources_(sources), targets_(targets), file_system_(file_system), digester_(digester) {}
+    : sources_(sources),
+      targets_(targets),
+      file_system_(file_system),
+      digester_(digester),
+      dequantiser_(sources, [](const Transfer& transfer, const std::byte* in,
+                               const std::vector<int64_t>& in_strides, std::byte* out,
+                               const std::vector<int64_t>& out_strides) {
+        move_elements(transfer, in, in_strides, out, out_strides);
+      }) {}
 
 uint64_t TileRunner::run(const std::vector<Transfer>& transfers) {
   uint64_t written = 0;
@@ -199,8 +204,12 @@ void TileRunner::copy_runs(const Transfer& transfer, size_t level, const Readabl
 void TileRunner::gather(const std::vector<Transfer>& transfers, const SideBuffer& out,
                         std::byte* to) {
   for (size_t i = 0; i < transfers.size(); ++i) {
-    if (transfers[i].in_file != Transfer::kZeros) continue;
-    move_elements(transfers[i], nullptr, {}, to + out.view(i).offset, out.view(i).strides);
+    const BufferView& view = out.view(i);
+    if (transfers[i].quantised) {
+      dequantiser_.gather(transfers[i], to + view.offset, view.strides);
+    } else if (transfers[i].in_file == Transfer::kZeros) {
+      move_elements(transfers[i], nullptr, {}, to + view.offset, view.strides);
+    }
   }
   for (const Span& span : spans_of(transfers, Side::in)) {
     if (is_read_together(transfers, span)) {
@@ -304,6 +313,7 @@ uint64_t calls_of(const std::vector<Transfer>& transfers) {
   }
   for (const Transfer& transfer : rest) {
     std::vector<int64_t> strides;
+    if (transfer.quantised) calls += calls_of_values(transfer);
     if (transfer.remainders) calls += pack(*transfer.remainders, Side::in, strides).runs();
   }
   return calls + SideBuffer(rest, Side::out).calls();

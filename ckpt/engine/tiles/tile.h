@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ckpt/engine/items/item_digester.h"
+#include "ckpt/engine/quantise/dequantiser.h"
 #include "ckpt/engine/source_files.h"
 #include "ckpt/engine/tiles/buffer.h"
 #include "ckpt/engine/transfers/side_buffer.h"
@@ -45,6 +46,7 @@ class TileRunner {
   ItemDigester* digester_;
   Buffer in_buffer_;
   Buffer out_buffer_;
+  Dequantiser dequantiser_;
 };
 
 /// Reads and writes that it takes to run transfers as one tile.

@@ -5,18 +5,23 @@
 #include <utility>
 
 #include "ckpt/core/item_index.h"
+#include "ckpt/core/quantised.h"
 #include "ckpt/engine/quantise/quantising_runner.h"
 #include "ckpt/engine/tiles/tile_cut.h"
 
 namespace ferry {
 namespace {
 
-constexpr int64_t kQuantisedElements = 2 << 20;  // of one tile
+constexpr int64_t kQuantisedElements = 512 << 10;  // of one tile, which stays in a core's cache
 
 bool is_borrowed(const BorrowedSources& borrowed, const Entry& source) {
-  return std::ranges::any_of(source.chunks, [&](const Chunk& chunk) {
-    return borrowed.file(chunk.extent.file) != nullptr;
+  bool found = false;
+  for_each_stored(source, [&](const Entry& part) {
+    found = found || std::ranges::any_of(part.chunks, [&](const Chunk& chunk) {
+              return borrowed.file(chunk.extent.file) != nullptr;
+            });
   });
+  return found;
 }
 
 bool reads_borrowed(const Plan& plan, const Recipe& recipe, const BorrowedSources& borrowed) {
@@ -133,16 +138,6 @@ bool TileQueue::refill(Lane& lane) {
   return true;
 }
 
-std::vector<Box> TileQueue::parts(const Tile& tile) const {
-  // Who quantises a tile needs all of it, and takes parts of what it is made of itself.
-  if (plan_.recipes[tile.entry].quantise) return {tile.box};
-  return parts(tile.entry, tile.box);
-}
-
-std::vector<Box> TileQueue::parts(size_t entry, const Box& tile) const {
-  return compiler_.parts(entry, tile, tile_bytes_ / 2);
-}
-
 std::vector<Box> TileQueue::cut(const Part& part) const {
   const Entry& entry = plan_.target.entries[part.entry];
   const int64_t out_bytes = size_bytes(entry.dtype);
@@ -150,13 +145,12 @@ std::vector<Box> TileQueue::cut(const Part& part) const {
   for (uint32_t input : plan_.recipes[part.entry].inputs) {
     in_bytes = std::max(in_bytes, size_bytes(plan_.source->entries[input].dtype));
   }
-  // What is left is for parts().
-  const bool has_blocks = !plan_.recipes[part.entry].scales.empty();
-  const auto tile_bytes = static_cast<int64_t>(has_blocks ? tile_bytes_ / 2 : tile_bytes_);
+  const auto tile_bytes = static_cast<int64_t>(tile_bytes_);
   if (const auto& quantise = plan_.recipes[part.entry].quantise) {
-    const int64_t held = in_bytes + 2 * size_bytes(quantise->values) + out_bytes;
+    const int64_t held = in_bytes + 2 * size_bytes(quantise->values) + 2;
     const int64_t elements = tile_bytes / held;
-    return cut_into_blocks(entry.shape, quantise->block, std::min(elements, kQuantisedElements));
+    return cut_into_blocks(quantise->shape, tile_unit(*quantise),
+                           std::min(elements, kQuantisedElements));
   }
   const auto most = std::max<int64_t>(1, tile_bytes / (in_bytes + out_bytes));
   const auto in_the_entry = [&](Box tile) {
@@ -166,7 +160,7 @@ std::vector<Box> TileQueue::cut(const Part& part) const {
     return tile;
   };
   std::vector<Box> tiles = choose_tiles(part.box.size, entry.dtype, most, [&](const Box& tile) {
-    return compiler_.compile(part.entry, parts(part.entry, in_the_entry(tile)).front());
+    return compiler_.compile(part.entry, in_the_entry(tile));
   });
   for (Box& tile : tiles) tile = in_the_entry(std::move(tile));
   return tiles;

@@ -31,9 +31,6 @@ class TileQueue {
     bool is_borrowed;  // it reads borrowed sources
   };
 
-  /// Parts of a tile to be done one by one, so that what they take besides their bytes fits, too.
-  std::vector<Box> parts(const Tile& tile) const;
-
   /// The next tile for a thread (counted from 0); nothing when all are handed out.
   std::optional<Tile> next(int thread);
   /// Once a tile is written. True when it was the last that reads borrowed sources.
@@ -70,7 +67,6 @@ class TileQueue {
   bool take_group(Lane& lane);
   bool refill(Lane& lane);
   std::vector<Box> cut(const Part& part) const;
-  std::vector<Box> parts(size_t entry, const Box& tile) const;
 
   const Plan& plan_;
   PlanCompiler& compiler_;

@@ -49,7 +49,7 @@ std::vector<Span> spans_of(const std::vector<Transfer>& transfers, Side side) {
   std::vector<Span> spans;
   for (size_t i = 0; i < transfers.size(); ++i) {
     const Transfer& transfer = transfers[i];
-    if (side == Side::in && transfer.in_file == Transfer::kZeros) continue;
+    if (side == Side::in && !transfer.is_of_file()) continue;
     const auto bytes = static_cast<uint64_t>(element_bytes(transfer, side));
     const uint64_t begin = offset_of(transfer, side);
     uint64_t end = begin + bytes, touched = bytes;

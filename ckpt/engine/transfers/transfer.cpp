@@ -7,15 +7,11 @@
 #include "ckpt/base/box_index.h"
 #include "ckpt/base/error.h"
 #include "ckpt/core/plan_quantised.h"
-#include "ckpt/engine/transfers/dequantise.h"
+#include "ckpt/engine/elements/decode.h"
 #include "ckpt/engine/transfers/piece.h"
 
 namespace ferry {
 namespace {
-
-// What it takes to dequantise a block, however few elements it has: its scale, its transfer, and
-// where that reads and writes.
-constexpr double kBlockBytes = 1024;
 
 // A chunk's place in the index of its entry; located and cut when first needed.
 struct IndexedEntry {
@@ -31,6 +27,13 @@ struct OutPiece {
   uint32_t file;
   DType dtype;
 };
+
+// A box by itself, row-major.
+OutPiece in_memory(const Box& box, DType dtype) {
+  OutPiece out{{box, 0, row_major_strides(box.size)}, 0, dtype};
+  for (int64_t& stride : out.piece.strides) stride *= size_bytes(dtype);
+  return out;
+}
 
 void add(Transfer transfer, const OutPiece& out, std::vector<Transfer>& transfers) {
   transfer.out_file = out.file;
@@ -85,10 +88,7 @@ int64_t Transfer::elements() const {
 }
 
 uint64_t Transfer::run_bytes() const {
-  if (in_file == kZeros || in_dtype != out_dtype || scale || addend != 0 || math.any() ||
-      remainders) {
-    return 0;
-  }
+  if (!is_of_file() || in_dtype != out_dtype || addend != 0 || math.any() || remainders) return 0;
   if (half != FloatHalf::whole) return 0;
   const int64_t bytes = size_bytes(in_dtype);
   if (loops.empty()) return static_cast<uint64_t>(bytes);
@@ -98,38 +98,45 @@ uint64_t Transfer::run_bytes() const {
 }
 
 struct PlanCompiler::State {
-  explicit State(const Plan& p) : plan(p), scales(*p.source) {}
+  State(const Plan& p, PlanCompiler& c) : plan(p), compiler(c) {}
 
-  IndexedEntry& source(uint32_t position);
+  IndexedEntry& source(const Entry& entry);
   IndexedEntry& target(size_t position);
-  const std::vector<Piece>& source_pieces(uint32_t position, IndexedEntry& indexed, uint32_t chunk);
-  IndexedEntry& indexed(std::map<size_t, IndexedEntry>& cache, size_t position, const Entry& entry,
-                        const std::vector<Move>& moves);
-  double blocks(size_t target_entry, const Box& region);
+  const std::vector<Piece>& source_pieces(const Entry& entry, IndexedEntry& indexed,
+                                          uint32_t chunk);
+  template <typename Key>
+  IndexedEntry& indexed(std::map<Key, IndexedEntry>& cache, Key key, const Entry& entry,
+                        const Recipe& recipe);
+  std::shared_ptr<const Decoder> decoder(const Quantised& form);
   void add_transfers(size_t target_entry, const Box& region, const OutPiece& out,
                      std::vector<Transfer>& transfers);
   template <typename Consume>
-  void for_each_piece(uint32_t position, const Move& move, const Consume& consume);
+  void for_each_piece(const Entry& entry, const Move& move, const Consume& consume);
   void add_move(const Recipe& recipe, const Move& move, const OutPiece& out,
                 std::vector<Transfer>& transfers);
-  void add_joined(uint32_t position, const Move& move, const OutPiece& out,
+  void add_quantised(const Entry& entry, const Recipe& recipe, const Move& move,
+                     const OutPiece& out, std::vector<Transfer>& transfers);
+  void add_joined(const Entry& entry, const Move& move, const OutPiece& out,
                   std::vector<Transfer>& transfers);
 
   const Plan& plan;
+  PlanCompiler& compiler;
   std::mutex mutex;  // guards the caches; std::map keeps references valid while it grows
-  std::map<size_t, IndexedEntry> sources;
+  std::map<const Entry*, IndexedEntry> sources;  // entries of the catalog, or parts of those
   std::map<size_t, IndexedEntry> targets;
-  ScaleReader scales;
+  std::map<std::pair<Code, DType>, std::shared_ptr<const Decoder>> decoders;
 };
 
-IndexedEntry& PlanCompiler::State::indexed(std::map<size_t, IndexedEntry>& cache, size_t position,
-                                           const Entry& entry, const std::vector<Move>& moves) {
+template <typename Key>
+IndexedEntry& PlanCompiler::State::indexed(std::map<Key, IndexedEntry>& cache, Key key,
+                                           const Entry& entry, const Recipe& recipe) {
   const std::lock_guard lock(mutex);
-  const auto [at, is_new] = cache.try_emplace(position);
+  const auto [at, is_new] = cache.try_emplace(key);
   if (is_new) {
     at->second.index = BoxIndex(chunk_boxes(entry));
     std::vector<Box> written;
-    for (const Move& move : moves) written.push_back(output_bounds(move, entry.shape.size()));
+    const size_t rank = made_shape(entry, recipe).size();
+    for (const Move& move : recipe.moves) written.push_back(output_bounds(move, rank));
     at->second.moves = BoxIndex(written);
     at->second.located.resize(entry.chunks.size());
     at->second.pieces.resize(entry.chunks.size());
@@ -137,16 +144,22 @@ IndexedEntry& PlanCompiler::State::indexed(std::map<size_t, IndexedEntry>& cache
   return at->second;
 }
 
-IndexedEntry& PlanCompiler::State::source(uint32_t position) {
-  return indexed(sources, position, plan.source->entries.at(position), {});
+IndexedEntry& PlanCompiler::State::source(const Entry& entry) {
+  return indexed(sources, &entry, entry, Recipe());
+}
+
+std::shared_ptr<const Decoder> PlanCompiler::State::decoder(const Quantised& form) {
+  const std::lock_guard lock(mutex);
+  auto& decoder = decoders[{form.code, form.codes.dtype}];
+  if (!decoder) decoder = std::make_shared<const Decoder>(form.code, form.codes.dtype);
+  return decoder;
 }
 
 IndexedEntry& PlanCompiler::State::target(size_t position) {
-  return indexed(targets, position, plan.target.entries.at(position),
-                 plan.recipes.at(position).moves);
+  return indexed(targets, position, plan.target.entries.at(position), plan.recipes.at(position));
 }
 
-const std::vector<Piece>& PlanCompiler::State::source_pieces(uint32_t position,
+const std::vector<Piece>& PlanCompiler::State::source_pieces(const Entry& entry,
                                                              IndexedEntry& indexed,
                                                              uint32_t chunk_index) {
   {
@@ -154,7 +167,6 @@ const std::vector<Piece>& PlanCompiler::State::source_pieces(uint32_t position,
     if (!indexed.pieces[chunk_index].empty()) return indexed.pieces[chunk_index];
   }
   const Catalog& catalog = *plan.source;
-  const Entry& entry = catalog.entries[position];
   Chunk chunk = entry.chunks[chunk_index];
   if (chunk.extent.encoding != Encoding::raw) {
     if (!catalog.locator)
@@ -171,7 +183,7 @@ const std::vector<Piece>& PlanCompiler::State::source_pieces(uint32_t position,
   return indexed.pieces[chunk_index];
 }
 
-PlanCompiler::PlanCompiler(const Plan& plan) : state_(std::make_unique<State>(plan)) {}
+PlanCompiler::PlanCompiler(const Plan& plan) : state_(std::make_unique<State>(plan, *this)) {}
 PlanCompiler::~PlanCompiler() = default;
 
 namespace {
@@ -239,25 +251,6 @@ void set_source(const Located& in, Transfer& transfer) {
 
 }  // namespace
 
-// About how many blocks of quantised inputs the elements of `region` are read from.
-double PlanCompiler::State::blocks(size_t target_entry, const Box& region) {
-  const Recipe& recipe = plan.recipes.at(target_entry);
-  double blocks = 0;
-  for (const uint32_t position : target(target_entry).moves.overlapping(region)) {
-    const Move& move = recipe.moves[position];
-    const BlockScales* form = recipe.scales_of(move.input);
-    if (form == nullptr) continue;
-    for (const Move& part : clip_output(move, region)) {
-      double in_part = 1;
-      for (const int64_t count : blocks_of(part, form->block).size) {
-        in_part *= static_cast<double>(count);
-      }
-      blocks += in_part;
-    }
-  }
-  return blocks;
-}
-
 // What writes the elements of `region` into `out`, a piece of the target that holds them.
 void PlanCompiler::State::add_transfers(size_t target_entry, const Box& region, const OutPiece& out,
                                         std::vector<Transfer>& transfers) {
@@ -280,12 +273,11 @@ void PlanCompiler::State::add_transfers(size_t target_entry, const Box& region, 
 // Calls consume(located, part) with the pieces of a source entry that `move` reads from, each with
 // its part of the move.
 template <typename Consume>
-void PlanCompiler::State::for_each_piece(uint32_t position, const Move& move,
+void PlanCompiler::State::for_each_piece(const Entry& entry, const Move& move,
                                          const Consume& consume) {
-  const Entry& entry = plan.source->entries[position];
-  IndexedEntry& index = source(position);
+  IndexedEntry& index = source(entry);
   for (const uint32_t i : index.index.overlapping(input_bounds(move, entry.shape.size()))) {
-    for (const Piece& piece : source_pieces(position, index, i)) {
+    for (const Piece& piece : source_pieces(entry, index, i)) {
       const Located located{&entry, &index.located[i], &piece};
       for (const Move& part : clip_input(move, piece.box)) consume(located, part);
     }
@@ -294,42 +286,59 @@ void PlanCompiler::State::for_each_piece(uint32_t position, const Move& move,
 
 void PlanCompiler::State::add_move(const Recipe& recipe, const Move& move, const OutPiece& out,
                                    std::vector<Transfer>& transfers) {
-  const uint32_t position = recipe.inputs.at(move.input);
-  const Entry& entry = plan.source->entries[position];
-  const BlockScales* blocks = recipe.scales_of(move.input);
+  const Entry& entry = plan.source->entries[recipe.inputs.at(move.input)];
   const bool whole = recipe.half == FloatHalf::whole;
-  if (entry.remainders && whole) return add_joined(position, move, out, transfers);
+  if (entry.quantised) return add_quantised(entry, recipe, move, out, transfers);
+  if (entry.remainders && whole) return add_joined(entry, move, out, transfers);
   // Either half of what is stored in two halves can be read.
   const bool upper = entry.remainders && recipe.half == FloatHalf::upper;
-  const uint32_t stored = upper ? entry.remainders->upper : position;
+  const Entry& stored = upper ? plan.source->entries.at(entry.remainders->upper) : entry;
   for_each_piece(stored, move, [&](const Located& in, const Move& exact) {
-    const auto add_exact = [&](const Move& part, std::optional<float> scale) {
-      Transfer transfer = transfer_of(part, *in.piece, out.piece);
-      set_source(in, transfer);
-      transfer.scale = scale;
-      transfer.addend = recipe.added_to(move.input);
-      if (transfer.addend != 0 && transfer.math.any()) {
-        fail(ErrorKind::unsupported, "tensor {}: numbers are not added to a negated view",
-             in.entry->name);
-      }
-      if (!whole && transfer.in_dtype != out.dtype) transfer.half = recipe.half;
-      if (in.entry->remainders) transfer.tensor = &in.entry->name;
-      add(std::move(transfer), out, transfers);
-    };
-    if (blocks == nullptr) return add_exact(exact, std::nullopt);
-    const ScaleBox values = scales.read(blocks->scales, blocks_of(exact, blocks->block),
-                                        block_grid(entry.shape, blocks->block));
-    for (const auto& [block, scale] : cut_by_block(exact, blocks->block, values, entry.shape)) {
-      add_exact(block, scale);
+    Transfer transfer = transfer_of(exact, *in.piece, out.piece);
+    set_source(in, transfer);
+    transfer.addend = recipe.added_to(move.input);
+    if (transfer.addend != 0 && transfer.math.any()) {
+      fail(ErrorKind::unsupported, "tensor {}: numbers are not added to a negated view",
+           in.entry->name);
     }
+    if (!whole && transfer.in_dtype != out.dtype) transfer.half = recipe.half;
+    if (in.entry->remainders) transfer.tensor = &in.entry->name;
+    add(std::move(transfer), out, transfers);
   });
 }
 
-void PlanCompiler::State::add_joined(uint32_t position, const Move& move, const OutPiece& out,
+void PlanCompiler::State::add_quantised(const Entry& entry, const Recipe& recipe, const Move& move,
+                                        const OutPiece& out, std::vector<Transfer>& transfers) {
+  const Quantised& form = *entry.quantised;
+  QuantisedMove from{&entry, decoder(form), &compiler, move};
+  Move& in = from.move;
+  in.in_origin = form.in_codes(std::move(in.in_origin));
+  std::erase_if(in.loops, [](const Loop& loop) { return loop.count == 1; });
+  const auto last = static_cast<int>(entry.shape.size()) - 1;
+  for (Loop& loop : in.loops) {
+    if (form.transposed && loop.in_axis >= last - 1) loop.in_axis = 2 * last - 1 - loop.in_axis;
+  }
+  const auto out_stride = [&](const Loop& loop) {
+    return loop.out_step * out.piece.strides[static_cast<size_t>(loop.out_axis)];
+  };
+  std::ranges::stable_sort(
+      in.loops, [&](const Loop& a, const Loop& b) { return out_stride(a) > out_stride(b); });
+  Transfer transfer;
+  transfer.in_file = Transfer::kValues;
+  transfer.in_dtype = entry.dtype;
+  transfer.out_offset = byte_position(out.piece, move.out_origin);
+  transfer.half = recipe.half;
+  transfer.addend = recipe.added_to(move.input);
+  for (const Loop& loop : in.loops) transfer.loops.push_back({loop.count, 0, out_stride(loop)});
+  transfer.quantised = std::make_shared<const QuantisedMove>(std::move(from));
+  add(std::move(transfer), out, transfers);
+}
+
+void PlanCompiler::State::add_joined(const Entry& entry, const Move& move, const OutPiece& out,
                                      std::vector<Transfer>& transfers) {
-  const Entry& entry = plan.source->entries[position];
-  for_each_piece(entry.remainders->upper, move, [&](const Located& in, const Move& exact) {
-    for_each_piece(position, exact, [&](const Located& low, const Move& part) {
+  const Entry& whole = plan.source->entries.at(entry.remainders->upper);
+  for_each_piece(whole, move, [&](const Located& in, const Move& exact) {
+    for_each_piece(entry, exact, [&](const Located& low, const Move& part) {
       Transfer remainders;
       Transfer transfer = transfer_of(part, *in.piece, *low.piece, out.piece, remainders);
       set_source(in, transfer);
@@ -362,43 +371,23 @@ std::vector<Transfer> PlanCompiler::compile(size_t target_entry, const Box& box)
 }
 
 std::vector<Transfer> PlanCompiler::compile_to_memory(size_t target_entry, const Box& box,
-                                                      DType dtype, const Box& part) {
-  OutPiece out{{box, 0, row_major_strides(box.size)}, 0, dtype};
-  for (int64_t& stride : out.piece.strides) stride *= size_bytes(dtype);
+                                                      DType dtype) {
   std::vector<Transfer> transfers;
-  state_->add_transfers(target_entry, part, out, transfers);
+  state_->add_transfers(target_entry, box, in_memory(box, dtype), transfers);
   return transfers;
 }
 
-std::vector<Box> PlanCompiler::parts(size_t target_entry, const Box& box, uint64_t memory_bytes) {
-  if (state_->plan.recipes.at(target_entry).scales.empty()) return {box};
-  const double most = static_cast<double>(memory_bytes) / kBlockBytes;
-  std::vector<Box> parts, work{box};
-  while (!work.empty()) {
-    Box part = std::move(work.back());
-    work.pop_back();
-    const bool is_one =
-        std::all_of(part.size.begin(), part.size.end(), [](int64_t extent) { return extent <= 1; });
-    if (is_one || state_->blocks(target_entry, part) <= most) {
-      parts.push_back(std::move(part));
-      continue;
-    }
-    // Along the axis that leaves the fewest blocks, an outer one if in doubt: its rows stay whole.
-    std::pair<Box, Box> halves;
-    double fewest = -1;
-    for (size_t axis = 0; axis < part.size.size(); ++axis) {
-      if (part.size[axis] <= 1) continue;
-      std::pair<Box, Box> cut{part, part};
-      cut.first.size[axis] /= 2;
-      cut.second.offset[axis] += cut.first.size[axis];
-      cut.second.size[axis] -= cut.first.size[axis];
-      const double blocks = state_->blocks(target_entry, cut.second);
-      if (fewest < 0 || blocks < fewest) halves = std::move(cut), fewest = blocks;
-    }
-    work.push_back(std::move(halves.second));  // in order
-    work.push_back(std::move(halves.first));
-  }
-  return parts;
+std::vector<Transfer> PlanCompiler::compile_stored(const Entry& entry, const Box& box,
+                                                   DType dtype) {
+  const OutPiece out = in_memory(box, dtype);
+  std::vector<Transfer> transfers;
+  state_->for_each_piece(entry, copy_box(box, box.offset),
+                         [&](const Located& in, const Move& part) {
+                           Transfer transfer = transfer_of(part, *in.piece, out.piece);
+                           set_source(in, transfer);
+                           add(std::move(transfer), out, transfers);
+                         });
+  return transfers;
 }
 
 }  // namespace ferry

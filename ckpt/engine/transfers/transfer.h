@@ -11,13 +11,25 @@
 
 namespace ferry {
 
+class Decoder;  // ckpt/engine/elements/decode.h
+class PlanCompiler;
+
+/// What a transfer reads where that is values of a quantised tensor.
+struct QuantisedMove {
+  const Entry* entry = nullptr;
+  std::shared_ptr<const Decoder> decoder;
+  PlanCompiler* compiler = nullptr;  // of what holds the codes and scales
+  Move move;                         // from coordinates of the codes; its loops are the transfer's
+};
+
 struct Transfer {
   struct Loop {
     int64_t count;
     int64_t in_stride;   // bytes
     int64_t out_stride;  // bytes
   };
-  static constexpr uint32_t kZeros = UINT32_MAX;  // as in_file: fill with zero
+  static constexpr uint32_t kZeros = UINT32_MAX;       // as in_file: fill with zero
+  static constexpr uint32_t kValues = UINT32_MAX - 1;  // as in_file: those of `quantised`
 
   uint32_t in_file = 0;
   uint64_t in_offset = 0;  // bytes, of the first element; in the decoded stream when `zstd`
@@ -27,16 +39,17 @@ struct Transfer {
   DType out_dtype = DType::u8;
   std::vector<Loop>
       loops;  // over elements, outermost first by out_stride, merged as far as they go
-  const Extent* zstd = nullptr;  // the compressed extent that in_offset counts in, if any
-  std::optional<float> scale;  // of a quantised block: its elements stand for themselves times this
-  double addend = 0;           // added to the elements
-  MathBits math;               // of a view: what is to be done to its elements
+  const Extent* zstd = nullptr;       // the compressed extent that in_offset counts in, if any
+  double addend = 0;                  // added to the elements
+  MathBits math;                      // of a view: what is to be done to its elements
   FloatHalf half = FloatHalf::whole;  // taken of the elements
   /// Remainders that are added to the bits of the elements once those are in place: from elsewhere,
   /// but by the same loops and to the same place.
   std::shared_ptr<const Transfer> remainders;
+  std::shared_ptr<const QuantisedMove> quantised;
   const std::string* tensor = nullptr;  // of remainders: the name of theirs, for messages
 
+  bool is_of_file() const noexcept { return in_file < kValues; }
   int64_t elements() const;
   uint64_t out_bytes() const { return elements() * static_cast<uint64_t>(size_bytes(out_dtype)); }
   /// Length of the runs that are the same bytes on both sides: that of the last loop, contiguous
@@ -56,15 +69,13 @@ class PlanCompiler {
   /// Transfers that write the elements of `box` of a target entry.
   std::vector<Transfer> compile(size_t target_entry, const Box& box);
 
-  /// Transfers that write the elements of `part`, a box inside `box`, to their places among those
-  /// of `box` as `dtype`, row-major, from byte 0 of file 0.
-  std::vector<Transfer> compile_to_memory(size_t target_entry, const Box& box, DType dtype,
-                                          const Box& part);
+  /// Transfers that write the elements of `box` of a target entry as `dtype`, row-major, from byte
+  /// 0 of file 0.
+  std::vector<Transfer> compile_to_memory(size_t target_entry, const Box& box, DType dtype);
 
-  /// Cuts a box so that no part's transfers take more than about `memory_bytes`, or have more than
-  /// one element: all of it in one, but where a quantised input has small blocks, as each block is
-  /// a transfer.
-  std::vector<Box> parts(size_t target_entry, const Box& box, uint64_t memory_bytes);
+  /// Transfers that write the elements of `box` of an entry that holds them as they are (a
+  /// source's, or a part of a quantised one) as `dtype`, row-major, from byte 0 of file 0.
+  std::vector<Transfer> compile_stored(const Entry& entry, const Box& box, DType dtype);
 
  private:
   struct State;

@@ -7,55 +7,57 @@
 namespace ferry {
 namespace {
 
-using Quantised = QuantisedRole;
+using Part = QuantisedRole;
 
 // The end of the name of a part that does not hold the values.
 struct PartEnd {
   std::string_view end;
-  QuantisedRole role = Quantised::other;
+  QuantisedRole role = Part::other;
   bool needs_values = false;  // otherwise it is such a part wherever it is
 };
 
 // Where one end is the end of another, the longer one comes first.
 constexpr PartEnd kPartEnds[] = {
-    {".weight_global_scale", Quantised::weight_scale},
-    {".input_global_scale", Quantised::activation_scale},
-    {".activation_scale", Quantised::activation_scale},
-    {"_activation_scale", Quantised::activation_scale, true},
-    {".input_scale", Quantised::activation_scale},
-    {"_input_scale", Quantised::activation_scale, true},
-    {".output_scale", Quantised::activation_scale},
-    {".input_zero_point", Quantised::activation_scale},
-    {".output_zero_point", Quantised::activation_scale},
-    {".k_zero_point", Quantised::cache_scale},
-    {".v_zero_point", Quantised::cache_scale},
-    {".k_scale", Quantised::cache_scale},
-    {".v_scale", Quantised::cache_scale},
-    {".q_scale", Quantised::cache_scale},
-    {".kv_scale", Quantised::cache_scale},
-    {".prob_scale", Quantised::cache_scale},
-    {".weight_scale_2", Quantised::weight_scale},
-    {".weight_scale", Quantised::weight_scale},
-    {"_weight_scale", Quantised::weight_scale, true},
-    {"_scale_inv", Quantised::weight_scale},
-    {".weight_zero_point"},
-    {".weight_shape"},
+    {".weight_global_scale", Part::second_divisor},
+    {".input_global_scale", Part::activation_scale},
+    {".activation_scale", Part::activation_scale},
+    {"_activation_scale", Part::activation_scale, true},
+    {".input_scale", Part::activation_scale},
+    {"_input_scale", Part::activation_scale, true},
+    {".output_scale", Part::activation_scale},
+    {".input_zero_point", Part::activation_scale},
+    {".output_zero_point", Part::activation_scale},
+    {".k_zero_point", Part::cache_scale},
+    {".v_zero_point", Part::cache_scale},
+    {".k_scale", Part::cache_scale},
+    {".v_scale", Part::cache_scale},
+    {".q_scale", Part::cache_scale},
+    {".kv_scale", Part::cache_scale},
+    {".prob_scale", Part::cache_scale},
+    {".weight_scale_2", Part::second_scale},
+    {"_weight_scale_2", Part::second_scale, true},
+    {".weight_scale", Part::weight_scale},
+    {"_weight_scale", Part::weight_scale, true},
+    {"_scale_inv", Part::weight_scale},
+    {".weight_zero_point", Part::zero_points},
+    {".weight_shape", Part::shape},
+    {".pre_quant_scale"},
     {".weight_g_idx"},
     {".weight_format"},
     {".qzeros"},
     {".g_idx"},
-    {".zero", Quantised::other, true},
+    {".zero", Part::other, true},
     {".nested_absmax"},
     {".nested_quant_map"},
     {".quant_map"},
-    {".absmax", Quantised::weight_scale},
-    {".SCB", Quantised::weight_scale},
-    {".codebooks", Quantised::other, true},
-    {".scales", Quantised::weight_scale, true},
-    {"_scales", Quantised::weight_scale, true},
-    {"._scale", Quantised::weight_scale, true},
-    {".scale", Quantised::weight_scale, true},
-    {"_scale", Quantised::weight_scale, true},
+    {".absmax", Part::weight_scale},
+    {".SCB", Part::weight_scale},
+    {".codebooks", Part::other, true},
+    {".scales", Part::weight_scale, true},
+    {"_scales", Part::weight_scale, true},
+    {"._scale", Part::weight_scale, true},
+    {".scale", Part::weight_scale, true},
+    {"_scale", Part::weight_scale, true},
 };
 constexpr std::string_view kQuantState = ".quant_state.bitsandbytes__";
 
@@ -113,7 +115,7 @@ class PartFinder {
       if (is_model(i)) find_part(i);
     }
     for (uint32_t i = 0; i < count; ++i) {
-      if (parts_[i].role == Quantised::none) parts_[i].parameter = catalog_.entries[i].name;
+      if (parts_[i].role == Part::none) parts_[i].parameter = catalog_.entries[i].name;
     }
     return std::move(parts_);
   }
@@ -132,8 +134,7 @@ class PartFinder {
       if (!entry.name.ends_with(kind.end)) continue;
       const auto base = std::string_view(entry.name).substr(0, entry.name.size() - kind.end.size());
       if (const int64_t bits = packed_bits(entry, base, kind.end)) {
-        parts_[position] = {Quantised::packed, std::string(base).append(kind.parameter), position,
-                            bits};
+        parts_[position] = {Part::packed, std::string(base).append(kind.parameter), position, bits};
         return;
       }
     }
@@ -180,7 +181,7 @@ class PartFinder {
 
   void find_part(uint32_t position) {
     const std::string_view name = catalog_.entries[position].name;
-    if (parts_[position].role == Quantised::packed) return;
+    if (parts_[position].role == Part::packed) return;
     if (const size_t at = name.find(kQuantState); at != std::string_view::npos) {
       add(position, {kQuantState}, name.substr(0, at));
       return;
@@ -195,12 +196,12 @@ class PartFinder {
   bool add(uint32_t position, const PartEnd& kind, std::string_view base) {
     QuantisedPart& part = parts_[position];
     for (const ValuesEnd& values : kValuesEnds) {
-      if (kind.role == Quantised::cache_scale) break;
+      if (kind.role == Part::cache_scale) break;
       const auto at = positions_.find(std::string(base).append(values.end));
       if (at == positions_.end() || at->second == position) continue;
       if (!may_be_values(catalog_.entries[at->second])) continue;
       part = {kind.role, std::string(base).append(values.parameter), at->second, 0};
-      if (kind.role == Quantised::weight_scale) add_values(part, catalog_.entries[position]);
+      if (kind.role == Part::weight_scale) add_values(part, catalog_.entries[position]);
       return true;
     }
     if (kind.needs_values) return false;
@@ -211,15 +212,15 @@ class PartFinder {
   // Values that have a scale.
   void add_values(const QuantisedPart& scale_part, const Entry& scale) {
     QuantisedPart& part = parts_[*scale_part.values];
-    if (part.role == Quantised::packed || part.role == Quantised::codes) return;
+    if (part.role == Part::packed || part.role == Part::codes) return;
     const Entry& entry = catalog_.entries[*scale_part.values];
-    part = {Quantised::integers, scale_part.parameter, scale_part.values, 0};
+    part = {Part::integers, scale_part.parameter, scale_part.values, 0};
     const bool bytes = entry.dtype == DType::i8 || entry.dtype == DType::u8;
     if (holds_float8(entry) || (bytes && (known_ == 8 || scale.name.ends_with(".SCB")))) {
-      part.role = Quantised::codes;
+      part.role = Part::codes;
       part.bits = 8;
     } else if (bytes && is_of_mxfp4(entry, scale)) {
-      part.role = Quantised::packed;
+      part.role = Part::packed;
       part.bits = 4;
     }
   }

@@ -22,9 +22,13 @@ enum class QuantisedRole : uint8_t {
   packed,            // several values an element
   integers,          // in place of a parameter; how many values each holds is not known
   weight_scale,      // of codes, packed values or integers
+  second_scale,      // of a whole tensor whose blocks have scales: times those
+  second_divisor,    // the same, which those are divided by
+  zero_points,       // integers that are subtracted before the scale
+  shape,             // of the parameter
   activation_scale,  // of a layer's inputs or outputs
   cache_scale,       // of keys and values in the cache
-  other,             // zero points, orders, tables, shapes
+  other,             // orders, tables
 };
 
 /// What one entry of a catalog is.

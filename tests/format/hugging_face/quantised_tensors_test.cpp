@@ -17,8 +17,9 @@ struct PartOf {
   }
   // "role parameter values bits" of the entry of that name.
   std::string of(const std::string& name, int64_t config_bits = 0) const {
-    static constexpr const char* kRoles[] = {"none",         "codes",      "packed", "integers",
-                                             "weight_scale", "activation", "cache",  "other"};
+    static constexpr const char* kRoles[] = {
+        "none",           "codes",       "packed", "integers",   "weight_scale", "second_scale",
+        "second_divisor", "zero_points", "shape",  "activation", "cache",        "other"};
     const auto parts = quantised_parts(catalog, config_bits);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (catalog.entries[i].name != name) continue;
@@ -63,9 +64,19 @@ TEST(QuantisedParts, PackedValuesAreNamedAsTheirParameters) {
       .add("x.gate_up_proj_blocks", DType::u8, {4, 64, 2, 16})
       .add("x.gate_up_proj_scales", DType::u8, {4, 64, 2})
       .add("d.weight", DType::i8, {64, 32})
-      .add("d.scale", DType::f8_e8m0, {64, 2});
+      .add("d.scale", DType::f8_e8m0, {64, 2})
+      .add("e.weight", DType::u8, {64, 16})
+      .add("e.weight_scale", DType::f8_e4m3, {64, 2})
+      .add("e.weight_scale_2", DType::f32, {})
+      .add("f.weight_packed", DType::u8, {64, 16})
+      .add("f.weight_global_scale", DType::f32, {1})
+      .add("a.weight_zero_point", DType::i32, {8, 2});
+  EXPECT_EQ(model.of("e.weight"), "packed e.weight 10 4");
+  EXPECT_EQ(model.of("e.weight_scale_2"), "second_scale e.weight 10 0");
+  EXPECT_EQ(model.of("f.weight_global_scale"), "second_divisor f.weight 13 0");
+  EXPECT_EQ(model.of("a.weight_zero_point"), "zero_points a.weight 0 0");
   EXPECT_EQ(model.of("a.weight_packed"), "packed a.weight 0 4");
-  EXPECT_EQ(model.of("a.weight_shape"), "other a.weight 0 0");
+  EXPECT_EQ(model.of("a.weight_shape"), "shape a.weight 0 0");
   EXPECT_EQ(model.of("b.qweight"), "packed b.weight 3 4");
   EXPECT_EQ(model.of("b.qzeros"), "other b.weight 3 0");
   EXPECT_EQ(model.of("x.gate_up_proj_blocks"), "packed x.gate_up_proj 6 4");

@@ -1,6 +1,7 @@
 // Models that are quantised, under the options of `ferry convert --to hf` and inspect.
 // fixtures/wild: fused experts and per-tensor scales by transformers, scales of rows by
-// compressed-tensors, E8M0 scales, experts packed as int8, DeepSeek-V4's names.
+// compressed-tensors, E8M0 scales, experts packed as int8, DeepSeek-V4's names. fixtures/quantised:
+// one model in every form, by the programs that define them, and what values they make of it.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -157,14 +158,180 @@ TEST_F(Quantised, WhatCannotBecomeValuesIsRefusedByWhatWasFound) {
   expect_refused(fixture("wild/int8_experts"),
                  "mlp.experts.0.down_proj.weight (int8 of [64, 16]) with scales "
                  "model.layers.1.mlp.experts.0.down_proj.weight_scale_inv (float32 of [64, 1])");
-  expect_refused(fixture("wild/qwen3_fp8_e8m0"), "weight_scale_inv (float8_e8m0fnu of [2, 4])");
-  expect_refused(fixture("wild/v4_style"), "down_proj.scale (float8_e8m0fnu of [2, 4])");
-  for (const char* name : {"int8_experts", "qwen3_fp8_e8m0", "v4_style"}) {
-    const Outcome run = ferry("convert " + fixture(std::string("wild/") + name) + " " +
-                              path("run") + " --to torch_dist --dtype bf16");
-    EXPECT_EQ(run.code, 5) << run.err;
-    EXPECT_FALSE(fs::exists(path("run")));
+  const Outcome run = ferry("convert " + fixture("wild/int8_experts") + " " + path("run") +
+                            " --to torch_dist --dtype bf16");
+  EXPECT_EQ(run.code, 5) << run.err;
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+TEST_F(Quantised, ExponentsAreScales) {
+  const std::string model = fixture("wild/qwen3_fp8_e8m0");
+  ASSERT_EQ(convert(model, "--dtype bf16").code, 0);
+  expect_values(model, path("out"), "_scale_inv", {32, 32});
+  // DeepSeek-V4's: fp8 in blocks of 32 x 32, and experts of 4 bits.
+  const Outcome outcome = convert(fixture("wild/v4_style"), "--dtype bf16");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(ferry("inspect " + fixture("wild/v4_style")).out, HasSubstr("MXFP4 ("));
+}
+
+constexpr const char* kQwen3Forms[] = {"fp8",       "fp8-channel", "fp8-tensor",   "mxfp8",
+                                       "mxfp4",     "nvfp4",       "nvfp4-packed", "int4",
+                                       "int4-g128", "int4-zp",     "int4-g128-zp"};
+
+uint64_t hash_of(const std::string& bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  return hash;
+}
+
+// The bytes of each tensor, and its type and shape in front.
+std::map<std::string, std::string> bytes_by_name(const std::string& folder) {
+  const ferry::Checkpoint checkpoint = ferry::open_checkpoint(ferry::posix_file_system(), folder);
+  std::map<std::string, std::string> tensors;
+  for (const ferry::Entry& entry : checkpoint.catalog->entries) {
+    tensors[entry.name] =
+        fmt::format("{} {} ", ferry::torch_name(entry.dtype), ferry::to_string(entry.shape)) +
+        ferry::read_tensor(checkpoint.catalog, entry, 1 << 20);
   }
+  return tensors;
+}
+
+TEST_F(Quantised, EveryFormIsReadAsItsProgramReadsIt) {
+  std::vector<std::string> forms(std::begin(kQwen3Forms), std::end(kQwen3Forms));
+  forms.push_back("mxfp4-gpt-oss");
+  for (const std::string& form : forms) {
+    const std::string model = fixture("quantised/" + form);
+    const Outcome outcome = convert(model, "--dtype bf16");
+    ASSERT_EQ(outcome.code, 0) << form << outcome.err;
+    EXPECT_FALSE(config().contains("quantization_config")) << form;
+    const json truth = json::parse(read(model + "/truth.json"));
+    EXPECT_GT(truth.size(), 1u);
+    const auto tensors = bytes_by_name(path("out"));
+    for (const auto& [name, hash] : truth.items()) {
+      std::string bytes = tensors.at(name);
+      bytes.erase(0, bytes.find(']') + 2);
+      for (size_t i = 0; form == "nvfp4" && i < bytes.size(); i += 2) {  // its table has one zero
+        if (bytes[i] == 0 && bytes[i + 1] == '\x80') bytes[i + 1] = 0;
+      }
+      EXPECT_EQ(fmt::format("{:016x}", hash_of(bytes)), hash.get<std::string>()) << form << name;
+    }
+    EXPECT_EQ(tensors.size(),
+              weights_in(fixture("quantised/" +
+                                 std::string(form == "mxfp4-gpt-oss" ? "gpt_oss" : "model")))
+                  .size());
+  }
+}
+
+TEST_F(Quantised, EveryFormIsWrittenAsItsProgramWritesIt) {
+  std::vector<std::string> forms(std::begin(kQwen3Forms), std::end(kQwen3Forms));
+  forms.push_back("mxfp4-gpt-oss");
+  for (const std::string& form : forms) {
+    const std::string model =
+        fixture(form == "mxfp4-gpt-oss" ? "quantised/gpt_oss" : "quantised/model");
+    const Outcome outcome = convert(model, "--quantize " + form);
+    ASSERT_EQ(outcome.code, 0) << form << outcome.err;
+    const auto expected = bytes_by_name(fixture("quantised/" + form)),
+               found = bytes_by_name(path("out"));
+    EXPECT_EQ(found.size(), expected.size()) << form;
+    for (const auto& [name, bytes] : expected) {
+      ASSERT_TRUE(found.contains(name)) << form << " " << name;
+      EXPECT_TRUE(found.at(name) == bytes) << form << " " << name;
+    }
+    const json made = config()["quantization_config"];
+    const json stated =
+        json::parse(read(fixture("quantised/" + form + "/config.json")))["quantization_config"];
+    EXPECT_EQ(made["quant_method"], stated["quant_method"]);
+    EXPECT_EQ(made.value("format", json()), stated.value("format", json())) << form;
+    EXPECT_FALSE(made.contains("kv_cache_scheme") && !made["kv_cache_scheme"].is_null());
+    EXPECT_EQ(fs::exists(path("out/hf_quant_config.json")), form == "nvfp4");
+  }
+}
+
+TEST_F(Quantised, RunsOfPackedWeightsAreThoseOfTheirValues) {
+  for (const char* form : {"mxfp4", "nvfp4", "nvfp4-packed", "int4-g128-zp", "mxfp4-gpt-oss"}) {
+    const std::string model = fixture(std::string("quantised/") + form);
+    fs::remove_all(path("a"));
+    fs::remove_all(path("b"));
+    ASSERT_EQ(ferry("convert " + model + " " + path("a") + " --to torch_dist --tp 1").code, 0);
+    ASSERT_EQ(convert(model, "--dtype bf16").code, 0);
+    ASSERT_EQ(ferry("convert " + path("out") + " " + path("b") + " --to torch_dist").code, 0);
+    EXPECT_EQ(ferry("diff " + path("a") + " " + path("b")).code, 0) << form;
+    // Quantised models are compared with others by their values.
+    const Outcome diff = ferry("diff " + model + " " + path("out"));
+    EXPECT_EQ(diff.code, 0) << diff.out << diff.err;
+    EXPECT_THAT(diff.out, HasSubstr("quantised weights are compared by their values"));
+    const char* plain = std::string(form).ends_with("oss") ? "gpt_oss" : "model";
+    EXPECT_EQ(ferry("diff " + model + " " + fixture("quantised/") + plain).code, 1) << form;
+    EXPECT_EQ(ferry("verify " + model).code, 0);
+  }
+}
+
+// A run is quantised as the model that it becomes.
+TEST_F(Quantised, RunsAreQuantisedOnTheWay) {
+  const std::string gpt_oss = fixture("quantised/gpt_oss");
+  ASSERT_EQ(ferry("convert " + gpt_oss + " " + path("gpt-oss") + " --to torch_dist").code, 0);
+  const Outcome outcome = convert(path("gpt-oss"), "--quantize mxfp4-gpt-oss");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(bytes_by_name(path("out")) == bytes_by_name(fixture("quantised/mxfp4-gpt-oss")));
+  const std::string model = fixture("quantised/model");
+  ASSERT_EQ(ferry("convert " + model + " " + path("run") + " --to torch_dist").code, 0);
+  for (const char* form : {"nvfp4", "int4-zp", "mxfp8"}) {
+    ASSERT_EQ(convert(path("run"), std::string("--quantize ") + form).code, 0);
+    const auto found = bytes_by_name(path("out"));
+    for (const auto& [name, bytes] : bytes_by_name(fixture(std::string("quantised/") + form))) {
+      EXPECT_TRUE(found.contains(name) && found.at(name) == bytes) << form << " " << name;
+    }
+  }
+}
+
+TEST_F(Quantised, UnknownFamiliesAreQuantisedByNamesAndShapes) {
+  fs::copy(fixture("quantised/model"), path("model"), fs::copy_options::recursive);
+  json description = json::parse(read(path("model/config.json")));
+  description["model_type"] = "unheard_of";
+  description["architectures"] = {"UnheardOfForCausalLM"};
+  write(path("model/config.json"), description.dump());
+  const Outcome outcome = convert(path("model"), "--quantize int4-g128");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("2 weights are not quantised, as their rows are no multiple "
+                                     "of 128"));
+  EXPECT_TRUE(bytes_by_name(path("out")) == bytes_by_name(fixture("quantised/int4-g128")));
+  const Outcome back =
+      ferry("convert " + path("out") + " " + path("back") + " --to hf --dtype bf16");
+  EXPECT_EQ(back.code, 0) << back.err;
+}
+
+TEST_F(Quantised, FormsThatDoNotFitAreRefused) {
+  const std::string model = fixture("quantised/model");
+  EXPECT_THAT(convert(model, "--quantize mxfp4-gpt-oss").err, HasSubstr("is no gpt-oss"));
+  EXPECT_THAT(convert(model, "--quantize int3").err, HasSubstr("int4-g128"));
+  EXPECT_THAT(convert(fixture("quantised/int4"), "--quantize fp8").err,
+              HasSubstr("are quantised (compressed-tensors, pack-quantized"));
+}
+
+// Parts that are missing, or belong to another model, are found before anything is written.
+TEST_F(Quantised, DamagedPartsAreRefused) {
+  const auto failure = [&](const std::string& form, const std::string& from,
+                           const std::string& to) {
+    fs::remove_all(path("model"));
+    fs::copy(fixture("quantised/" + form), path("model"), fs::copy_options::recursive);
+    rename(path("model"), from, to);
+    const Outcome outcome = convert(path("model"), "--dtype bf16 --as-is");
+    const Outcome again = convert(path("model"), "--dtype bf16");
+    EXPECT_FALSE(fs::exists(path("out"))) << form << to;
+    EXPECT_THAT(again.code, testing::AnyOf(5, 6)) << form << to << again.err;
+    return again.err;
+  };
+  EXPECT_THAT(failure("mxfp4", "k_proj.weight_scale\"", "k_proj.weight_scals\""),
+              HasSubstr("has no scales of them"));
+  EXPECT_THAT(failure("nvfp4-packed", "k_proj.weight_packed", "k_proj.weight_packes"),
+              HasSubstr("the weight that they belong to is missing"));
+  // The scales of another weight: of twice as many rows.
+  EXPECT_THAT(failure("mxfp4", "\"shape\":[16,4]", "\"shape\":[4,16]"), HasSubstr("of shape"));
+  EXPECT_THAT(
+      failure("int4-zp", "\"dtype\":\"I32\",\"shape\":[2,4]", "\"dtype\":\"I32\",\"shape\":[4,2]"),
+      HasSubstr("its zero points"));
+  EXPECT_THAT(failure("mxfp4-gpt-oss", "\"shape\":[2,64,2,16]", "\"shape\":[2,64,16,2]"),
+              HasSubstr("should be"));
 }
 
 TEST_F(Quantised, ScalesOfNoWeightAreDamage) {
@@ -202,7 +369,7 @@ TEST_F(Quantised, ModelOptsOwnFileGoesWithTheQuantisation) {
   EXPECT_TRUE(fs::exists(path("out/hf_quant_config.json")));
   ASSERT_EQ(convert(model, "--dtype bf16").code, 0);
   EXPECT_FALSE(fs::exists(path("out/hf_quant_config.json")));
-  write(model + "/hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4"}})");
+  write(model + "/hf_quant_config.json", R"({"quantization": {"quant_algo": "W4A16_AWQ"}})");
   EXPECT_EQ(convert(model, "--dtype bf16").code, 5);
 }
 
@@ -234,6 +401,14 @@ TEST_F(Quantised, ParametersAreCountedWithoutWhatSurroundsThem) {
               HasSubstr("129,304 parameters, 73,728 integers of quantised weights"));
   EXPECT_THAT(convert(fixture("wild/qwen3_moe_fp8_fused"), "").out,
               HasSubstr("281,280 parameters,"));
+  const auto in_form = [](const std::string& name) { return fixture("quantised/" + name); };
+  const json plain = json::parse(ferry("inspect --json " + in_form("model")).out);
+  for (const char* form : kQwen3Forms) {
+    const json packed = json::parse(ferry("inspect --json " + in_form(form)).out);
+    EXPECT_EQ(packed["parameters"], plain["parameters"]) << form;
+  }
+  EXPECT_THAT(ferry("inspect " + in_form("nvfp4")).out, HasSubstr("NVFP4 (7 weights)"));
+  EXPECT_THAT(ferry("inspect " + in_form("int4-zp")).out, HasSubstr("int4 (7 weights)"));
 }
 
 }  // namespace

@@ -188,7 +188,7 @@ TEST_F(Rewrite, RefusesWhatItCannotDo) {
   refused(kModel, "--vocab-size 5", "--vocab-size cannot be used with --to hf");
   refused(kModel, "--family llama", "max_position_embeddings is missing");
   refused(kModel, "--dtype float8_e4m3fn", "--quantize fp8 makes them");
-  refused(kModel + " --quantize int4", "", "int4");
+  refused(kModel + " --quantize int3", "", "int4-g128");
 }
 
 // Names of the model's, in its header, that are as long as those that they become.

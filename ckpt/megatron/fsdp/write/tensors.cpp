@@ -79,10 +79,6 @@ void append_rows(const RecipeCutter& cutter, const Shard& shard, size_t leading,
     box.size.erase(box.size.begin(), box.size.begin() + static_cast<int64_t>(leading));
     whole.zeros.push_back(std::move(box));
   }
-  for (BlockScales& scales : part.scales) {
-    scales.input += first;
-    whole.scales.push_back(std::move(scales));
-  }
   for (Addend& addend : part.addends) {
     addend.input += first;
     whole.addends.push_back(addend);

@@ -1,0 +1,39 @@
+// Codes in memory to the values that they stand for.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "ckpt/core/quantised.h"
+
+namespace ferry {
+
+/// The scales of codes that follow each other in a row.
+struct RowScales {
+  const float* scales = nullptr;  // one a block
+  const float* zeros = nullptr;   // the same; null: `zero` for all
+  float zero = 0;
+  int64_t block = 1;  // codes that have one scale
+  int64_t into = 0;   // codes of the first block that come before the first one
+};
+
+/// Tables of what codes stand for. Safe from several threads.
+class Decoder {
+ public:
+  /// `stored`: of the elements that codes of Code::element are.
+  Decoder(Code code, DType stored);
+
+  /// values[i] = (codes[first + i] - zero point) x scale, in fp32. `codes` is where a row of bytes
+  /// begins.
+  void decode(const std::byte* codes, int64_t first, int64_t count, const RowScales& scales,
+              float* values) const;
+
+ private:
+  static constexpr size_t kBytes = 256;
+
+  bool has_pairs_;
+  std::array<float, 2 * kBytes> values_{};  // of a byte's codes: one or two
+};
+
+}  // namespace ferry

@@ -1,0 +1,246 @@
+#include "ckpt/engine/quantise/encode.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "ckpt/base/cast.h"
+#include "ckpt/base/load_as.h"
+#include "ckpt/core/quantised.h"
+#include "ckpt/engine/quantise/encode_loops.h"
+
+namespace ferry {
+namespace {
+
+constexpr float kLargestE4m3 = 448, kLargestE2m1 = 6;
+constexpr float kLeast = 1e-12F;
+constexpr float kLeastScale = 0x1p-9F;  // the smallest e4m3 number but 0
+constexpr int32_t kMagnitude = 0x7fffffff;
+constexpr int kBias = 127;
+constexpr float kRounding = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
+constexpr float kLowInt4 = -8, kHighInt4 = 7, kRangeInt4 = 15;
+
+// The number of a code without a sign.
+float of_e4m3(uint8_t code) {
+  const float subnormal = static_cast<float>(code) * 0x1p-9F;
+  const auto normal = std::bit_cast<float>((uint32_t{code} << 20) + ((127U - 7U) << 23));
+  return code < 8 ? subnormal : normal;
+}
+
+float to_type(float value, DType dtype) {
+  std::byte small[sizeof(float)];
+  float result = value;
+  convert(reinterpret_cast<const std::byte*>(&value), 0, DType::f32, small, 0, dtype, 1);
+  convert(small, 0, dtype, reinterpret_cast<std::byte*>(&result), 0, DType::f32, 1);
+  return result;
+}
+
+uint32_t bits_as(float value, DType dtype) {
+  uint32_t bits = 0;
+  convert(reinterpret_cast<const std::byte*>(&value), 0, DType::f32,
+          reinterpret_cast<std::byte*>(&bits), 0, dtype, 1);
+  return bits;
+}
+
+float rounded_to(float value, DType dtype) {
+  if (dtype == DType::f32) return value;
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (dtype != DType::bf16 || std::isnan(value)) return to_type(value, dtype);
+  return std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1)) & 0xffff0000U);
+}
+
+float epsilon_of(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-7F : dtype == DType::f16 ? 0x1p-10F : 0x1p-23F;
+}
+
+float global_of(const Quantise& how, float least, float largest) {
+  switch (how.rule) {
+    case QuantiseRule::fp8_tensor:
+      return std::max(largest, least) / kLargestE4m3;
+    case QuantiseRule::nvfp4: {
+      const float global = largest / (kLargestE2m1 * kLargestE4m3);
+      return global == 0 ? 1 : global;  // any will do for zeros
+    }
+    case QuantiseRule::nvfp4_divided: {
+      const float least_normal = how.values == DType::f16 ? 0x1p-14F : 0x1p-126F;
+      const float global =
+          rounded_to(kLargestE4m3 * kLargestE2m1 / std::max(largest, least_normal), how.values);
+      return std::isfinite(global) ? global : 1;
+    }
+    default:
+      return 1;
+  }
+}
+
+}  // namespace
+
+Encoder::Encoder(const Quantise& how, float largest)
+    : rule_(how.rule),
+      dtype_(how.values),
+      multiplies_(rule_ == QuantiseRule::mxfp8 || rule_ == QuantiseRule::mxfp4_up) {
+  const float least = to_type(kLeast, dtype_);  // fp16 has none so small
+  least_ = least > 0 ? least : kLeast;
+  global_ = global_of(how, least_, largest);
+}
+
+void Encoder::encode(const ValueRows& rows, int64_t width, const EncodedRows& into) {
+  const auto blocks = static_cast<size_t>(blocks_in(rows.columns, width));
+  find_scales(rows, width, blocks);
+  for (size_t block = 0; block < blocks; ++block) {
+    if (into.scales != nullptr) into.scales[block] = stored_[block];
+    if (into.zeros != nullptr) into.zeros[block] = static_cast<uint8_t>(zeros_[block] - kLowInt4);
+  }
+  quotients_.resize(static_cast<size_t>(rows.columns));
+  const bool is_integer = rule_ == QuantiseRule::int4 || rule_ == QuantiseRule::int4_zeros;
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const BlockedRow blocked{rows.first + row * rows.pitch, rows.columns, width};
+    scale_row(blocked, factors_.data(), multiplies_, quotients_.data());
+    if (is_integer) round_quotients();
+    if (rule_ == QuantiseRule::int4_zeros) {
+      add_to_row(blocked, zeros_.data(), quotients_.data());
+      round_quotients();
+    }
+    round_row(rule_, quotients_.data(), rows.columns, into.codes + row * into.pitch);
+  }
+}
+
+void Encoder::find_scales(const ValueRows& rows, int64_t width, size_t blocks) {
+  stored_.assign(blocks, 0);
+  factors_.assign(blocks, global_);
+  zeros_.assign(blocks, 0);
+  if (rule_ == QuantiseRule::fp8_tensor) return;
+  if (rule_ == QuantiseRule::int4_zeros) {
+    most_.resize(blocks);
+    find_extremes({rows.first, rows.columns, width}, factors_.data(), most_.data());
+    for (size_t block = 0; block < blocks; ++block) {
+      set(block, scale_of_int4_zeros(factors_[block], most_[block]));
+    }
+    return;
+  }
+  largest_.assign(blocks, 0);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    raise_largest({rows.first + row * rows.pitch, rows.columns, width}, largest_.data());
+  }
+  if (rule_ == QuantiseRule::nvfp4 || rule_ == QuantiseRule::nvfp4_divided) return find_nvfp4();
+  if (rule_ != QuantiseRule::fp8 && rule_ != QuantiseRule::int4) return find_mx();
+  for (size_t block = 0; block < blocks; ++block) {
+    const auto largest = std::bit_cast<float>(largest_[block]);
+    set(block, rule_ == QuantiseRule::fp8 ? scale_of_fp8(largest)
+                                          : stored_as_int4(rounded(largest / (kRangeInt4 / 2)), 0));
+  }
+}
+
+void Encoder::set(size_t block, const Scale& scale) {
+  stored_[block] = scale.stored;
+  factors_[block] = scale.factor;
+  zeros_[block] = scale.zero;
+}
+
+Encoder::Scale Encoder::scale_of_fp8(float largest) const {
+  const float scale = (largest < least_ ? least_ : largest) / kLargestE4m3;
+  return {std::bit_cast<uint32_t>(scale), scale};
+}
+
+// Powers of two, by their exponents with the bias 127.
+void Encoder::find_mx() {
+  constexpr int32_t kHalfSmallest = 0x400000;  // 2^-127
+  const size_t blocks = largest_.size();
+  for (size_t block = 0; block < blocks; ++block) {
+    const auto largest = std::bit_cast<float>(largest_[block]);
+    int32_t biased = 0;
+    if (rule_ == QuantiseRule::mxfp8) {
+      const float scale = largest / kLargestE4m3;
+      biased = std::min((std::bit_cast<int32_t>(scale) + 0x7fffff) >> 23, 2 * kBias);
+      // The logarithm is rounded, and meets a whole number by that, but of fp32 alone.
+      if (dtype_ == DType::f32 && scale > 0) {
+        const float exponent = std::ceil(std::log2(scale));
+        biased = kBias + static_cast<int>(std::clamp<float>(exponent, -kBias, kBias));
+      }
+    } else if (rule_ == QuantiseRule::mxfp4_up) {
+      biased = (std::bit_cast<int32_t>(largest / kLargestE2m1) + 0x7fffff) >> 23;
+    } else {
+      biased = std::max(((largest_[block] + 0x200000) >> 23) - 2, 0);
+    }
+    stored_[block] = static_cast<uint32_t>(biased);
+    const int32_t exponent = multiplies_ ? 2 * kBias - biased : biased;
+    const int32_t factor = exponent <= 0 ? kHalfSmallest : exponent << 23;
+    const bool is_nothing = rule_ == QuantiseRule::mxfp4_up && biased == 0;
+    factors_[block] = is_nothing ? 0 : std::bit_cast<float>(factor);
+  }
+}
+
+// Scales that are codes themselves.
+void Encoder::find_nvfp4() {
+  const bool divides = rule_ == QuantiseRule::nvfp4_divided;
+  const size_t blocks = largest_.size();
+  codes_.resize(blocks);
+  const float sixth = kLargestE2m1 * global_;
+  for (size_t block = 0; block < blocks; ++block) {
+    const auto largest = std::bit_cast<float>(largest_[block]);
+    const float scale = divides ? global_ * rounded(largest / kLargestE2m1) : largest / sixth;
+    const float some = scale == 0 ? 1 : scale;
+    factors_[block] = divides ? scale : std::max(some, kLeastScale);
+  }
+  round_row(QuantiseRule::fp8, factors_.data(), static_cast<int64_t>(blocks), codes_.data());
+  constexpr uint8_t kEighth = 0x20;
+  for (size_t block = 0; block < blocks; ++block) {
+    const uint8_t code = divides && codes_[block] == 0 ? kEighth : codes_[block];
+    stored_[block] = code;
+    factors_[block] = divides ? of_e4m3(code) / global_ : of_e4m3(code) * global_;
+  }
+}
+
+float Encoder::rounded(float value) const { return rounded_to(value, dtype_); }
+
+Encoder::Scale Encoder::scale_of_int4_zeros(float least, float most) const {
+  const float scale = rounded(rounded(most - least) / kRangeInt4);
+  const float zero = std::clamp(rounded(kLowInt4 - rounded(least / scale)), kLowInt4, kHighInt4);
+  const bool is_any = scale == 0 || std::isnan(zero);
+  return stored_as_int4(scale, is_any ? 0 : zero + kRounding - kRounding);
+}
+
+Encoder::Scale Encoder::stored_as_int4(float scale, float zero) const {
+  if (scale == 0) scale = epsilon_of(dtype_);
+  const uint32_t bits =
+      dtype_ == DType::bf16 ? std::bit_cast<uint32_t>(scale) >> 16 : bits_as(scale, dtype_);
+  return {bits, scale, zero};
+}
+
+// To the values' type.
+void Encoder::round_quotients() {
+  if (dtype_ == DType::f32) return;
+  const auto count = static_cast<int64_t>(quotients_.size());
+  if (dtype_ == DType::bf16) return round_to_bf16(quotients_.data(), count);
+  const int64_t bytes = size_bytes(dtype_);
+  narrow_.resize(quotients_.size() * static_cast<size_t>(bytes));
+  auto* const wide = reinterpret_cast<std::byte*>(quotients_.data());
+  convert(wide, sizeof(float), DType::f32, narrow_.data(), bytes, dtype_, count);
+  convert(narrow_.data(), bytes, dtype_, wide, sizeof(float), DType::f32, count);
+}
+
+float largest_magnitude(const std::byte* values, DType dtype, int64_t count) {
+  if (dtype == DType::f32) {
+    int32_t largest = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      largest = std::max(largest, load_as<int32_t>(values + 4 * i) & kMagnitude);
+    }
+    return std::bit_cast<float>(largest);
+  }
+  int16_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto magnitude = static_cast<int16_t>(load_as<int16_t>(values + 2 * i) & 0x7fff);
+    largest = std::max(largest, magnitude);
+  }
+  float result = 0;
+  convert(reinterpret_cast<const std::byte*>(&largest), 0, dtype,
+          reinterpret_cast<std::byte*>(&result), 0, DType::f32, 1);
+  return result;
+}
+
+void pack_pairs(const uint8_t* codes, int64_t count, std::byte* out) {
+  for (int64_t i = 0; i < count / 2; ++i) {
+    out[i] = static_cast<std::byte>(codes[2 * i] | codes[2 * i + 1] << 4);
+  }
+}
+
+}  // namespace ferry

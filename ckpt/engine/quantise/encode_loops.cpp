@@ -1,0 +1,254 @@
+#include "ckpt/engine/quantise/encode_loops.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace ferry {
+namespace {
+
+constexpr int32_t kMagnitudeBits = 0x7fffffff;
+constexpr int32_t kInfinityBits = 0x7f800000;
+constexpr int32_t kSmallestNormal = 0x3c800000;  // 2^-6
+constexpr int32_t kLargestBits = 0x43e00000;     // 448
+constexpr int32_t kOneBits = 0x3f800000;
+constexpr float kToWhole = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
+
+// One of two numbers, without a branch, so that a compiler makes vectors of loops.
+[[gnu::always_inline]] inline int32_t choose(bool first, int32_t one, int32_t other) {
+  const int32_t mask = -static_cast<int32_t>(first);
+  return (one & mask) | (other & ~mask);
+}
+
+[[gnu::always_inline]] inline uint8_t to_e4m3(float value) {
+  const auto bits = std::bit_cast<int32_t>(value);
+  const int32_t given = bits & kMagnitudeBits;
+  const int32_t magnitude = choose(given < kLargestBits, given, kLargestBits);
+  const int32_t odd = magnitude >> 20 & 1;
+  const int32_t normal = (magnitude - ((127 - 7) << 23) + 0x7ffff + odd) >> 20;
+  // The unit of 2^14 is that of the subnormals, 2^-9: the sum is rounded to it.
+  const int32_t subnormal =
+      std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) - 0x46800000;
+  const int32_t finite = choose(magnitude < kSmallestNormal, subnormal, normal);
+  return static_cast<uint8_t>((bits >> 24 & 0x80) | choose(given > kInfinityBits, 0x7f, finite));
+}
+
+// The magnitude as a code of e2m1, at most that of 6; halfway between two the even one.
+[[gnu::always_inline]] inline int32_t e2m1_magnitude(float value) {
+  const int32_t magnitude = std::bit_cast<int32_t>(value) & kMagnitudeBits;
+  const int32_t odd = magnitude >> 22 & 1;
+  const int32_t normal = ((magnitude + 0x1fffff + odd) >> 22) - ((127 - 1) << 1);
+  // The unit of 2^22 is that of the numbers below one, 1/2.
+  const int32_t subnormal =
+      std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0x1p22f) - 0x4a800000;
+  const int32_t code = choose(magnitude < kOneBits, subnormal, normal);
+  return choose(code > 7, 7, code);
+}
+
+// Calls use(block, first, count) for each block; of the usual sizes the count is a constant.
+template <int64_t kWidth, typename Use>
+[[gnu::always_inline]] inline void each_block(const BlockedRow& row, const Use& use) {
+  int64_t block = 0, first = 0;
+  for (; first + kWidth <= row.columns; first += kWidth, ++block) use(block, first, kWidth);
+  if (first < row.columns) use(block, first, row.columns - first);
+}
+
+template <typename Use>
+[[gnu::always_inline]] inline void each_block(const BlockedRow& row, const Use& use) {
+  if (row.width == 16) return each_block<16>(row, use);
+  if (row.width == 32) return each_block<32>(row, use);
+  if (row.width == 128) return each_block<128>(row, use);
+  for (int64_t block = 0, first = 0; first < row.columns; first += row.width, ++block) {
+    use(block, first, std::min(row.width, row.columns - first));
+  }
+}
+
+// Bits of fp32 in the order of the numbers, and back.
+[[gnu::always_inline]] inline int32_t in_order(int32_t bits) {
+  return bits ^ (bits >> 31 & kMagnitudeBits);
+}
+
+// The larger ones of neighbours.
+template <int64_t kCount>
+[[gnu::always_inline]] inline void halve(const int32_t* __restrict from, int32_t* __restrict to) {
+  for (int64_t i = 0; i < kCount; ++i) {
+    const int32_t one = from[2 * i], other = from[2 * i + 1];
+    to[i] = one > other ? one : other;
+  }
+}
+
+constexpr int64_t kHalvedAtOnce = 512;  // values of blocks of 16
+
+struct Loops {
+  // Blocks of 16 are too short for a loop each.
+  [[gnu::always_inline]] static void raise_by_halving(const float* values, int32_t* largest) {
+    int32_t bits[kHalvedAtOnce], half[kHalvedAtOnce / 2];
+    for (int64_t i = 0; i < kHalvedAtOnce; ++i) {
+      bits[i] = std::bit_cast<int32_t>(values[i]) & kMagnitudeBits;
+    }
+    halve<kHalvedAtOnce / 2>(bits, half);
+    halve<kHalvedAtOnce / 4>(half, bits);
+    halve<kHalvedAtOnce / 8>(bits, half);
+    halve<kHalvedAtOnce / 16>(half, bits);
+    for (int64_t i = 0; i < kHalvedAtOnce / 16; ++i) {
+      largest[i] = largest[i] > bits[i] ? largest[i] : bits[i];
+    }
+  }
+
+  [[gnu::always_inline]] static void raise_largest(BlockedRow row, int32_t* largest) {
+    while (row.width == 16 && row.columns >= kHalvedAtOnce) {
+      raise_by_halving(row.values, largest);
+      row.values += kHalvedAtOnce;
+      row.columns -= kHalvedAtOnce;
+      largest += kHalvedAtOnce / 16;
+    }
+    each_block(
+        row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
+          const float* const values = row.values + first;
+          int32_t found = largest[block];
+          for (int64_t i = 0; i < count; ++i) {
+            const int32_t bits = std::bit_cast<int32_t>(values[i]) & kMagnitudeBits;
+            found = found > bits ? found : bits;
+          }
+          largest[block] = found;
+        });
+  }
+
+  [[gnu::always_inline]] static void find_extremes(const BlockedRow& row, float* least,
+                                                   float* most) {
+    each_block(
+        row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
+          const float* const values = row.values + first;
+          int32_t low = 0, high = 0;
+          for (int64_t i = 0; i < count; ++i) {
+            const int32_t bits = in_order(std::bit_cast<int32_t>(values[i]));
+            low = low < bits ? low : bits;
+            high = high > bits ? high : bits;
+          }
+          least[block] = std::bit_cast<float>(in_order(low));
+          most[block] = std::bit_cast<float>(in_order(high));
+        });
+  }
+
+  [[gnu::always_inline]] static void scale_row(const BlockedRow& row, const float* factors,
+                                               bool multiplies, float* __restrict quotients) {
+    each_block(
+        row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
+          const float* const __restrict values = row.values + first;
+          float* const __restrict to = quotients + first;
+          const float factor = factors[block];
+          if (multiplies) {
+            for (int64_t i = 0; i < count; ++i) to[i] = values[i] * factor;
+          } else {
+            for (int64_t i = 0; i < count; ++i) to[i] = values[i] / factor;
+          }
+        });
+  }
+
+  [[gnu::always_inline]] static void round_to_bf16(float* values, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const auto bits = std::bit_cast<int32_t>(values[i]);
+      const int32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) & ~0xffff;
+      values[i] =
+          std::bit_cast<float>(choose((bits & kMagnitudeBits) > kInfinityBits, bits, rounded));
+    }
+  }
+
+  [[gnu::always_inline]] static void round_row(QuantiseRule rule, const float* __restrict quotients,
+                                               int64_t count, uint8_t* __restrict codes) {
+    switch (rule) {
+      case QuantiseRule::mxfp4_up:
+        for (int64_t i = 0; i < count; ++i) {
+          const int32_t sign = std::bit_cast<int32_t>(quotients[i]) >> 28 & 8;
+          codes[i] = static_cast<uint8_t>(sign | e2m1_magnitude(quotients[i]));
+        }
+        return;
+      case QuantiseRule::mxfp4:
+      case QuantiseRule::nvfp4:
+      case QuantiseRule::nvfp4_divided:
+        // A number that is rounded to zero keeps its sign; one that is zero has none.
+        for (int64_t i = 0; i < count; ++i) {
+          const int32_t sign = static_cast<int32_t>(quotients[i] < 0) << 3;
+          codes[i] = static_cast<uint8_t>(sign | e2m1_magnitude(quotients[i]));
+        }
+        return;
+      case QuantiseRule::int4:
+      case QuantiseRule::int4_zeros:
+        for (int64_t i = 0; i < count; ++i) {
+          const auto code = static_cast<int32_t>(quotients[i] + kToWhole - kToWhole) + 8;
+          codes[i] = static_cast<uint8_t>(choose(code < 0, 0, choose(code > 15, 15, code)));
+        }
+        return;
+      default:
+        for (int64_t i = 0; i < count; ++i) codes[i] = to_e4m3(quotients[i]);
+    }
+  }
+};
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void raise_by_avx2(const BlockedRow& row, int32_t* largest) {
+  Loops::raise_largest(row, largest);
+}
+[[gnu::target("avx2")]] void extremes_by_avx2(const BlockedRow& row, float* least, float* most) {
+  Loops::find_extremes(row, least, most);
+}
+[[gnu::target("avx2")]] void scale_by_avx2(const BlockedRow& row, const float* factors,
+                                           bool multiplies, float* quotients) {
+  Loops::scale_row(row, factors, multiplies, quotients);
+}
+[[gnu::target("avx2")]] void round_by_avx2(QuantiseRule rule, const float* quotients, int64_t count,
+                                           uint8_t* codes) {
+  Loops::round_row(rule, quotients, count, codes);
+}
+[[gnu::target("avx2")]] void to_bf16_by_avx2(float* values, int64_t count) {
+  Loops::round_to_bf16(values, count);
+}
+const bool kEncodesByAvx2 = __builtin_cpu_supports("avx2");
+#endif
+
+}  // namespace
+
+uint8_t e4m3_of(float value) { return to_e4m3(value); }
+
+void raise_largest(const BlockedRow& row, int32_t* largest) {
+#if defined(__x86_64__)
+  if (kEncodesByAvx2) return raise_by_avx2(row, largest);
+#endif
+  Loops::raise_largest(row, largest);
+}
+
+void find_extremes(const BlockedRow& row, float* least, float* most) {
+#if defined(__x86_64__)
+  if (kEncodesByAvx2) return extremes_by_avx2(row, least, most);
+#endif
+  Loops::find_extremes(row, least, most);
+}
+
+void scale_row(const BlockedRow& row, const float* factors, bool multiplies, float* quotients) {
+#if defined(__x86_64__)
+  if (kEncodesByAvx2) return scale_by_avx2(row, factors, multiplies, quotients);
+#endif
+  Loops::scale_row(row, factors, multiplies, quotients);
+}
+
+void add_to_row(const BlockedRow& row, const float* addends, float* sums) {
+  each_block(row, [&](int64_t block, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) sums[first + i] += addends[block];
+  });
+}
+
+void round_to_bf16(float* values, int64_t count) {
+#if defined(__x86_64__)
+  if (kEncodesByAvx2) return to_bf16_by_avx2(values, count);
+#endif
+  Loops::round_to_bf16(values, count);
+}
+
+void round_row(QuantiseRule rule, const float* quotients, int64_t count, uint8_t* codes) {
+#if defined(__x86_64__)
+  if (kEncodesByAvx2) return round_by_avx2(rule, quotients, count, codes);
+#endif
+  Loops::round_row(rule, quotients, count, codes);
+}
+
+}  // namespace ferry

@@ -1,0 +1,39 @@
+// The loops over all values of a row that quantising consists of, as vectors that the processor
+// has.
+#pragma once
+
+#include <cstdint>
+
+#include "ckpt/core/recipe.h"
+
+namespace ferry {
+
+/// A value rounded to float8_e4m3fn, at most 448.
+uint8_t e4m3_of(float value);
+
+/// Values of a row, and its blocks of `width`, the last of which may be cut.
+struct BlockedRow {
+  const float* values = nullptr;
+  int64_t columns = 0, width = 1;
+};
+
+/// The larger of largest[block] and the magnitudes of the values of each block, as bits of fp32,
+/// which have the same order; a NaN's are larger than all others.
+void raise_largest(const BlockedRow& row, int32_t* largest);
+
+/// The extremes of each block and zero.
+void find_extremes(const BlockedRow& row, float* least, float* most);
+
+/// Each value times its block's factor, or divided by it.
+void scale_row(const BlockedRow& row, const float* factors, bool multiplies, float* quotients);
+
+/// Adds its block's number to each.
+void add_to_row(const BlockedRow& row, const float* addends, float* sums);
+
+/// Rounds each to bf16.
+void round_to_bf16(float* values, int64_t count);
+
+/// The code of each quotient.
+void round_row(QuantiseRule rule, const float* quotients, int64_t count, uint8_t* codes);
+
+}  // namespace ferry

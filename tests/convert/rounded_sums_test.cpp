@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-// Of the four norms in fp32, bf16 holds all of the second and third, which are multiples of 2^-7.
+// The second and third become multiples of 2^-7, which bf16 holds.
 TEST(RoundedSums, CountsWhatADtypeDoesNotHold) {
   auto files = std::make_shared<MemoryFileSystem>();
   const test::Tensors tensors = {{"norm", {{4}, {0.001f, 0.5f, -0.0078125f, 3e-6f}}}};

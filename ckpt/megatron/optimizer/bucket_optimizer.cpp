@@ -179,12 +179,11 @@ OnlyFit only_fit(const ModelLayout& layout, const BucketStore& store,
                  const std::vector<bool>& elsewhere) {
   const RunArguments& run = layout.run();
   if (run.hybrid && !run.other_modules.empty()) {
-    fail(
-        ErrorKind::unsupported,
-        "the run's optimizer state is flat, and its release may register the parameters of Mamba "
-        "mixers in another order than today's: it cannot be told apart; save it per parameter with "
-        "the program that wrote it, or convert the model alone ({})",
-        option("optimizer", "none"));
+    fail(ErrorKind::unsupported,
+         "the run's optimizer state is flat, and its release may register the parameters of Mamba "
+         "mixers in another order than today's: it is not known which; save it per parameter with "
+         "the program that wrote it, or convert the model alone ({})",
+         option("optimizer", "none"));
   }
   const int64_t groups = checked_multiply(run.tensor, run.pipeline, "ranks of the run");
   if (groups > static_cast<int64_t>(store.size())) {

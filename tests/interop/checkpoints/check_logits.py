@@ -40,6 +40,7 @@ def check(ferry, folder, out):
     problems = [f'{kind}: {sorted(map(str, keys))[:4]}' for kind, keys in info.items() if keys]
     for name, module in model.named_modules():  # transformers fixes the epsilon of the latent norms, as ferry's note says
         if name.endswith('_a_layernorm'): module.variance_epsilon = config['rms_norm_eps']
+        if hasattr(module, 'time_step_limit'): module.time_step_limit = (0.0, float('inf'))  # as Megatron, as ferry's note says
     reference = np.load(folder + '.npz')
     tokens = torch.from_numpy(reference['tokens']).long()
     with torch.no_grad():
@@ -62,36 +63,63 @@ def check(ferry, folder, out):
     if not relative <= bar: problems.append('logits differ')
     return config['model_type'], columns, difference, relative, problems
 
-def one_layer_mtp_logits(model, tokens, out):
-    """Those of Qwen3-Next's MTP layer, which transformers leaves out: built of its classes by hand."""
+def mtp_tensors(out, prefix):
+    """Those under a prefix, without it, in fp32 and with fused experts."""
     from safetensors import safe_open
+    with safe_open(os.path.join(out, 'model.safetensors'), 'pt') as file:
+        tensors = {name[len(prefix):]: file.get_tensor(name).float() for name in file.keys() if name.startswith(prefix)}
+    for module in {name[:name.index('experts.0.')] for name in tensors if '.experts.0.' in name and '.layers.' not in name and not name.startswith('layers.')}:
+        parts = [part for part in ('gate_proj', 'up_proj', 'down_proj') if f'{module}experts.0.{part}.weight' in tensors]
+        count = sum(name.startswith(f'{module}experts.') and name.endswith('down_proj.weight') for name in tensors)
+        stacks = {part: torch.stack([tensors.pop(f'{module}experts.{e}.{part}.weight') for e in range(count)]) for part in parts}
+        if 'gate_proj' in stacks: stacks['gate_up_proj'] = torch.cat([stacks.pop('gate_proj'), stacks.pop('up_proj')], 1)
+        tensors.update({f'{module}experts.{part}': stack for part, stack in stacks.items()})
+    return tensors
+
+def rms_norm(x, weight, epsilon):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon) * weight
+
+def causal_mask(config, x, positions):
     from transformers.masking_utils import create_causal_mask
-    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer, Qwen3NextRMSNorm
-    config = model.config
+    return create_causal_mask(config=config, inputs_embeds=x, attention_mask=None, past_key_values=None, position_ids=positions)
+
+def qwen3_next_mtp_logits(model, tokens, out):
+    """Those of the MTP layer, which transformers leaves out: built of its classes by hand."""
+    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer
+    config, tensors = model.config, mtp_tensors(out, 'mtp.')
     config.layer_types = [*config.layer_types, 'full_attention']
     layer = Qwen3NextDecoderLayer(config, config.num_hidden_layers).float().eval()
-    with safe_open(os.path.join(out, 'model.safetensors'), 'pt') as file:
-        tensors = {name[len('mtp.'):]: file.get_tensor(name).float() for name in file.keys() if name.startswith('mtp.')}
-    inner = {name[len('layers.0.'):]: tensor for name, tensor in tensors.items() if name.startswith('layers.0.')}
-    experts = [[inner.pop(f'mlp.experts.{e}.{part}_proj.weight') for part in ('gate', 'up', 'down')] for e in range(config.num_experts)]
-    inner['mlp.experts.gate_up_proj'] = torch.stack([torch.cat(each[:2]) for each in experts])
-    inner['mlp.experts.down_proj'] = torch.stack([each[2] for each in experts])
-    layer.load_state_dict(inner)
-    def norm(name, x):
-        of_class = Qwen3NextRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        of_class.weight.data = tensors[name + '.weight']
-        return of_class(x)
+    layer.load_state_dict(mtp_tensors(out, 'mtp.layers.0.'))
+    def norm(name, x): return rms_norm(x, 1 + tensors[name + '.weight'], config.rms_norm_eps)
     embedded = model.model.embed_tokens(torch.roll(tokens, -1, dims=1))
     hidden = model.model(tokens, use_cache=False).last_hidden_state
     x = torch.cat([norm('pre_fc_norm_embedding', embedded), norm('pre_fc_norm_hidden', hidden)], -1) @ tensors['fc.weight'].T
     positions = torch.arange(tokens.shape[1])[None]
-    mask = create_causal_mask(config=config, inputs_embeds=x, attention_mask=None, past_key_values=None, position_ids=positions)
-    x = layer(x, position_embeddings=model.model.rotary_emb(x, positions), attention_mask=mask, position_ids=positions)
+    x = layer(x, position_embeddings=model.model.rotary_emb(x, positions), attention_mask=causal_mask(config, x, positions), position_ids=positions)
     return [model.lm_head(norm('norm', x[0] if isinstance(x, tuple) else x)).float().numpy()]
+
+def nemotron_mtp_logits(model, tokens, out):
+    """Likewise, of one MTP layer that holds several."""
+    from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHBlock
+    config = model.config
+    kinds = config.mtp_layers_block_type
+    first, last = mtp_tensors(out, 'mtp.layers.0.'), mtp_tensors(out, f'mtp.layers.{len(kinds) - 1}.')
+    config.layers_block_type = [*config.layers_block_type, *kinds]
+    def norm(x, weight): return rms_norm(x, weight, config.layer_norm_epsilon)
+    embedded = model.model.embeddings(torch.roll(tokens, -1, dims=1))
+    hidden = model.model(tokens, use_cache=False).last_hidden_state
+    x = torch.cat([norm(embedded, first['enorm.weight']), norm(hidden, first['hnorm.weight'])], -1) @ first['eh_proj.weight'].T
+    positions = torch.arange(tokens.shape[1])[None]
+    for k, kind in enumerate(kinds):
+        block = NemotronHBlock(config, len(config.layers_block_type) - len(kinds) + k).float().eval()
+        block.load_state_dict({name: tensor for name, tensor in mtp_tensors(out, f'mtp.layers.{k}.').items() if name.startswith(('norm.', 'mixer.'))})
+        x = block(x, attention_mask=causal_mask(config, x, positions) if kind == 'full_attention' else None, position_ids=positions)
+    return [model.lm_head(norm(x, last['final_layernorm.weight'])).float().numpy()]
 
 def mtp_logits(model, tokens, out):
     """Those of the MTP layers, as transformers' speculative decoding runs them."""
-    if model.config.model_type == 'qwen3_next': return one_layer_mtp_logits(model, tokens, out)
+    if model.config.model_type == 'qwen3_next': return qwen3_next_mtp_logits(model, tokens, out)
+    if model.config.model_type == 'nemotron_h': return nemotron_mtp_logits(model, tokens, out)
     from transformers.cache_utils import MtpCache
     from transformers.modeling_layers import MtpModel
     mtp = MtpModel.from_pretrained(model).float().eval()

@@ -36,6 +36,10 @@ constexpr std::string_view kHarmless[] = {
     "ep_size", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
     "summary_type", "summary_use_proj", "classifier_dropout", "num_logits_to_keep",
     "reorder_and_upcast_attn",
+    // of Mamba mixers: how they are computed, and what training starts from
+    "chunk_size", "expand", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap",
+    "rescale_prenorm_residual", "time_step_floor", "time_step_limit", "time_step_max",
+    "time_step_min", "use_mamba_kernels",
     // of positions in pictures: a token's are the same along all three axes
     "mrope_interleaved", "mrope_section",
     // of tokens

@@ -246,6 +246,7 @@ class Writer {
   void write_hybrid() {
     const std::string pattern = pattern_of(a_).text();
     put("is_hybrid_model", true);
+    put("ckpt_drop_redundant_extra_state", false);  // of releases with today's order of parameters
     put("hybrid_layer_pattern", std::string_view(pattern));
     put("hybrid_override_pattern", draft_.none());
     put("mtp_hybrid_override_pattern", draft_.none());

@@ -100,6 +100,10 @@ std::vector<std::string> missing_sizes(const Family& family, const Architecture&
     needed.insert(needed.end(), {&A::linear_key_heads, &A::linear_value_heads, &A::linear_key_dim,
                                  &A::linear_value_dim, &A::linear_conv});
   }
+  if (a.any_mamba()) {
+    needed.insert(needed.end(),
+                  {&A::mamba_heads, &A::mamba_head_dim, &A::mamba_groups, &A::mamba_state});
+  }
   const bool all_dense = integer_of(config, "first_k_dense_replace", 0) >= a.layers;
   const bool has_no_mixture =
       a.is_hybrid() && std::ranges::count(a.kinds, LayerKind::mixture) == 0;

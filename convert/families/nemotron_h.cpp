@@ -167,7 +167,7 @@ Family nemotron_h_family() {
           },
       .mtp_prefix = "mtp.layers.{mtp}.",
       .base_prefix = "backbone.",
-      .spellings = {{"backbone.", "backbone.model."}}};
+      .spellings = {{"backbone.", "model."}}};
 }
 
 }  // namespace ferry

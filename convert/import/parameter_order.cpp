@@ -15,7 +15,19 @@ namespace ferry {
 namespace {
 
 // Modules of a layer, in order. '#' is the router and the experts, in either order.
-constexpr std::array<std::string_view, 51> kListedModules = {"ln_1",
+constexpr std::array<std::string_view, 67> kListedModules = {"norm",
+                                                             "mixer",
+                                                             "mixer.conv1d",
+                                                             "mixer.in_proj",
+                                                             "mixer.norm",
+                                                             "mixer.out_proj",
+                                                             "mixer.q_proj",
+                                                             "mixer.k_proj",
+                                                             "mixer.v_proj",
+                                                             "mixer.o_proj",
+                                                             "mixer.up_proj",
+                                                             "mixer.down_proj",
+                                                             "ln_1",
                                                              "linear_attn",
                                                              "linear_attn.conv1d",
                                                              "linear_attn.in_proj_qkvz",
@@ -58,6 +70,10 @@ constexpr std::array<std::string_view, 51> kListedModules = {"ln_1",
                                                              "mlp.shared_experts.gate_proj",
                                                              "mlp.shared_experts.up_proj",
                                                              "mlp.shared_experts.down_proj",
+                                                             "mixer.shared_experts.up_proj",
+                                                             "mixer.shared_experts.down_proj",
+                                                             "mixer.fc1_latent_proj",
+                                                             "mixer.fc2_latent_proj",
                                                              "mlp.shared_expert.gate_proj",
                                                              "mlp.shared_expert.up_proj",
                                                              "mlp.shared_expert.down_proj",
@@ -76,16 +92,18 @@ constexpr std::array<std::string_view, 10> kListedOfExperts = {"gate_up_proj",
                                                                "w1",
                                                                "w2",
                                                                "w3"};
-constexpr std::array<std::string_view, 8> kListedAttributes = {
-    "weight", "bias", "sinks", "dt_bias", "A_log", "alpha_p", "alpha_n", ""};
-constexpr std::array<std::string_view, 7> kListedOutside = {
-    "embed_tokens.weight", "wte.weight",  "wpe.weight", "",  // "": the layers
-    "norm.weight",         "ln_f.weight", "ln_f.bias"};
+constexpr std::array<std::string_view, 9> kListedAttributes = {
+    "weight", "bias", "sinks", "dt_bias", "A_log", "D", "alpha_p", "alpha_n", ""};
+constexpr std::array<std::string_view, 9> kListedOutside = {
+    "embeddings.weight", "embed_tokens.weight", "wte.weight",  "wpe.weight", "",  // "": the layers
+    "norm.weight",       "norm_f.weight",       "ln_f.weight", "ln_f.bias"};
 constexpr std::array<std::string_view, 7> kUnlistedBuffers = {
     ".rotary_emb.inv_freq", ".e_score_correction_bias",
     ".mlp.expert_bias",     ".act_fn.beta",
     ".act_fn.eps",          ".attn.bias",
     ".attn.masked_bias"};
+constexpr int kListedLayers = 4;  // among those
+static_assert(kListedOutside[kListedLayers].empty());
 constexpr std::string_view kListedHead = "lm_head.weight", kListedExperts = "mlp.experts.";
 constexpr std::string_view kListedGateUp = "gate_up_proj", kListedDown = "down_proj";
 
@@ -110,7 +128,9 @@ struct ListedInLayer {
 };
 
 ListedInLayer listed_in_layer(std::string_view name) {
-  if (!take_listed(name, "model.")) take_listed(name, "transformer.");
+  if (!take_listed(name, "model.") && !take_listed(name, "backbone.")) {
+    take_listed(name, "transformer.");
+  }
   ListedInLayer found;
   std::string_view rest = name;
   if (take_listed(rest, "layers.") || take_listed(rest, "h.")) {
@@ -120,11 +140,13 @@ ListedInLayer listed_in_layer(std::string_view name) {
     }
   }
   found.suffix = name;
-  // Names on the hub of Mixtral and Hy3.
+  // Names of Mixtral and Hy3 on the hub, and of Nemotron.
   constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
       {"block_sparse_moe.", "mlp."},
       {"mlp.router.gate.", "mlp.gate."},
-      {"mlp.shared_mlp.", "mlp.shared_experts."}};
+      {"mlp.shared_mlp.", "mlp.shared_experts."},
+      {"mixer.experts.", "mlp.experts."},
+      {"mixer.gate.", "mlp.gate."}};
   for (const auto& [hub, runtime] : kRenamed) {
     if (found.suffix.starts_with(hub)) found.suffix.replace(0, hub.size(), runtime);
   }
@@ -139,12 +161,15 @@ std::optional<ListPlace> list_place_of_expert(std::string_view suffix, int64_t l
   const size_t dot = suffix.find('.');
   const std::string_view module = suffix.substr(0, dot);
   if (all != (dot == std::string_view::npos)) return std::nullopt;
-  const int index =
-      listed_index(kListedOfExperts, all && module == kListedDown ? "down_proj_all" : module);
+  std::string_view of_all = module;
+  if (module == kListedDown) of_all = "down_proj_all";
+  if (module == "up_proj") of_all = kListedGateUp;  // of experts without a gate
+  const int index = listed_index(kListedOfExperts, all ? of_all : module);
   const int attribute =
       dot == std::string_view::npos ? 0 : listed_index(kListedAttributes, suffix.substr(dot + 1));
   if (index < 0 || attribute < 0) return std::nullopt;
-  return ListPlace{3, layer, listed_index(kListedModules, "#"), group, number, index, attribute};
+  return ListPlace{kListedLayers, layer,    listed_index(kListedModules, "#"), group, number,
+                   index,         attribute};
 }
 
 std::optional<ListPlace> list_place_of(std::string_view name, const ListingForm& form) {
@@ -162,7 +187,8 @@ std::optional<ListPlace> list_place_of(std::string_view name, const ListingForm&
     const int index = listed_index(kListedAttributes, attribute);
     if (index < 0) return std::nullopt;
     return ListPlace{
-        3, at.layer, listed_index(kListedModules, "#"), form.router_first ? 0 : 2, 0, index, 0};
+        kListedLayers, at.layer, listed_index(kListedModules, "#"), form.router_first ? 0 : 2, 0,
+        index,         0};
   }
   if (at.suffix.starts_with(kListedExperts)) return list_place_of_expert(at.suffix, at.layer, 1);
   const size_t dot = at.suffix.rfind('.');
@@ -171,7 +197,7 @@ std::optional<ListPlace> list_place_of(std::string_view name, const ListingForm&
   const int attribute =
       listed_index(kListedAttributes, std::string_view(at.suffix).substr(dot + 1));
   if (module < 0 || attribute < 0) return std::nullopt;
-  return ListPlace{3, at.layer, module, 0, 0, attribute, 0};
+  return ListPlace{kListedLayers, at.layer, module, 0, 0, attribute, 0};
 }
 
 // The experts of each layer as one tensor of gate and up, and one of down.
@@ -180,6 +206,10 @@ std::vector<CountedParameter> with_fused_experts(std::vector<CountedParameter> s
     int64_t experts = 0;
     Dims one;
   };
+  const bool has_gates = std::ranges::any_of(stored, [](const CountedParameter& parameter) {
+    return parameter.name.find(".gate_proj.") != std::string::npos ||
+           parameter.name.find(".w1.") != std::string::npos;
+  });
   std::vector<CountedParameter> result;
   std::map<std::string, Fused> fused;
   for (CountedParameter& parameter : stored) {
@@ -192,13 +222,14 @@ std::vector<CountedParameter> with_fused_experts(std::vector<CountedParameter> s
       continue;
     }
     const std::string_view module = rest.substr(0, rest.find('.'));
-    if (module == "up_proj" || module == "w3") continue;  // counted with its gate
+    const bool is_up = module == "up_proj" || module == "w3";
+    if (is_up && has_gates) continue;  // counted with its gate
     const bool down = module == kListedDown || module == "w2";
     std::string name = parameter.name.substr(0, number);
-    Fused& all = fused[name.append(down ? kListedDown : kListedGateUp)];
+    Fused& all = fused[name.append(down ? kListedDown : is_up ? module : kListedGateUp)];
     ++all.experts;
     all.one = parameter.shape;
-    if (!down) all.one[0] = checked_multiply(all.one[0], int64_t{2}, parameter.name);
+    if (!down && !is_up) all.one[0] = checked_multiply(all.one[0], int64_t{2}, parameter.name);
   }
   for (auto& [name, all] : fused) {
     result.push_back({name, {all.experts, all.one[0], all.one[1]}});

@@ -18,22 +18,23 @@ struct Fused {
 };
 constexpr Fused kFused[] = {
     {".gate_proj.weight", ".gate_up_proj", 0}, {".up_proj.weight", ".gate_up_proj", 1},
-    {".down_proj.weight", ".down_proj", -1},   {".w1.weight", ".gate_up_proj", 0},
-    {".w3.weight", ".gate_up_proj", 1},        {".w2.weight", ".down_proj", -1}};
+    {".up_proj.weight", ".up_proj", -1},       {".down_proj.weight", ".down_proj", -1},
+    {".w1.weight", ".gate_up_proj", 0},        {".w3.weight", ".gate_up_proj", 1},
+    {".w2.weight", ".down_proj", -1}};
 
 // `head`: the module of the output layer, which is outside of the outermost module.
 std::string spelled_as_in_rules(std::string_view name, const Family& family,
                                 std::string_view head) {
   std::string result(name);
-  const std::string_view mtp = family.mtp_prefix.substr(0, family.mtp_prefix.find('.') + 1);
-  const bool is_mtp = !mtp.empty() && name.starts_with(mtp);
-  if (!name.starts_with(family.base_prefix) && !name.starts_with(head) && !is_mtp) {
-    result.insert(0, family.base_prefix);
-  }
   for (const auto& [rules, other] : family.spellings) {
     if (const size_t at = result.find(other); at != std::string::npos) {
       result.replace(at, other.size(), rules);
     }
+  }
+  const std::string_view mtp = family.mtp_prefix.substr(0, family.mtp_prefix.find('.') + 1);
+  const bool is_mtp = !mtp.empty() && name.starts_with(mtp);
+  if (!result.starts_with(family.base_prefix) && !name.starts_with(head) && !is_mtp) {
+    result.insert(0, family.base_prefix);
   }
   return result;
 }
@@ -86,7 +87,7 @@ std::optional<FoundTensor> HuggingFaceTensors::find_fused(const std::string& nam
     std::string all = expert->without;
     all.replace(all.size() - fused.one.size(), fused.one.size(), fused.all);
     const auto at = position(all);
-    if (!at) return std::nullopt;
+    if (!at) continue;
     const Entry& entry = catalog_.entries[*at];
     const int64_t halves = fused.half < 0 ? 1 : 2;
     if (entry.shape.size() != 3 || entry.shape[0] != architecture.experts ||

@@ -68,7 +68,8 @@ TEST_P(ConfigNumbers, WhereASizeIsExpectedNothingElseIsTaken) {
   const Family& family = *find_family(config["model_type"].get<std::string>());
   const Architecture a = read_config(config, std::nullopt, "x").architecture;
   const std::vector<int64_t A::*> may_be_left_out = {&A::groups, &A::head_dim, &A::mtp_layers};
-  const std::vector<int64_t A::*> of_experts = {&A::experts, &A::expert_ffn, &A::experts_per_token};
+  const std::vector<int64_t A::*> of_experts = {&A::experts, &A::expert_ffn, &A::experts_per_token,
+                                                &A::shared_ffn};
   for (const ConfigRow& row : family.config) {
     if (row.size == nullptr) continue;
     const std::string& key = row.keys.front();

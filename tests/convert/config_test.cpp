@@ -94,7 +94,9 @@ TEST_P(Configs, SaysWhatTheArgumentsSay) {
   EXPECT_EQ(found.moe_layers, expected.moe_layers);
   EXPECT_EQ(found.router_scale == 0 ? 1 : found.router_scale,
             expected.router_scale == 0 ? 1 : expected.router_scale);
-  EXPECT_EQ(found.router_score, expected.router_score);
+  if (expected.experts > 0) {
+    EXPECT_EQ(found.router_score, expected.router_score);
+  }
 }
 
 // The same in the words of transformers 4, without what its classes have by default.

@@ -57,11 +57,11 @@ TEST_P(ParameterOrder, IsThatOfTransformers) {
   const bool router_first = router_comes_first.contains(type);
   const auto listed = listed_parameters(stored(), {true, router_first}, "optimizer.pt");
   EXPECT_EQ(names_in_memory(listed, type), expected);
-  std::vector<std::string> undecayed;
+  std::vector<CountedParameter> undecayed;
   for (const CountedParameter& parameter : listed) {
-    if (!is_decayed_by_name(parameter.name)) undecayed.push_back(parameter.name);
+    if (!is_decayed_by_name(parameter.name)) undecayed.push_back(parameter);
   }
-  EXPECT_EQ(undecayed, names_["undecayed"].get<std::vector<std::string>>());
+  EXPECT_EQ(names_in_memory(undecayed, type), names_["undecayed"].get<std::vector<std::string>>());
 }
 
 TEST_P(ParameterOrder, HasNoPlaceForOtherNames) {

@@ -119,6 +119,9 @@ TEST(Import, PredictionLayersComeBackThroughRuns) {
     Model model(family, {{"mtp_num_layers", 1}});
     expect_back_through_runs(model);
   }
+  Model hybrid("nemotron_h_latent",
+               {{"mtp_num_layers", 2}, {"hybrid_layer_pattern", "ME*E/*E/*E"}});
+  expect_back_through_runs(hybrid);
 }
 
 TEST(Import, WhatTheTwoSidesComputeOtherwiseIsReported) {

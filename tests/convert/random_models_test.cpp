@@ -6,6 +6,7 @@
 #include <random>
 
 #include "ckpt/base/error.h"
+#include "ckpt/megatron/model/hybrid_layers.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/arguments/arguments.h"
 #include "convert/config/expressible.h"
@@ -37,17 +38,12 @@ class Maker {
     a_.rope_interleaved = read.rope_interleaved;
     if (a_.mla) make_latent();
     if (a_.index_heads > 0) make_indexers();
+    if (has(".mixer.")) make_hybrid();
+    if (has(".self_attention.in_proj.")) make_linear();
   }
 
   Architecture make() {
-    change([&](auto& a) { make_experts(a); });
-    change([&](auto& a) { a.shared_ffn = a.experts > 0 ? a.expert_ffn * pick(1, 2) : 0; });
-    change([&](auto& a) { a.expert_bias = a.experts > 0; });
-    for (int64_t i = 0; i < a_.layers; ++i) {
-      change([&](auto& a) {
-        if (a.experts > 0) a.moe_layers[static_cast<size_t>(pick(0, a.layers - 1))] = coin();
-      });
-    }
+    if (!a_.is_hybrid()) choose_experts();
     change([&](auto& a) { a.router_pre_softmax = a.experts > 0 && coin(); });
     change([&](auto& a) { a.router_scale = a.experts > 0 ? 2.5 : 0; });
     change([&](auto& a) {
@@ -77,7 +73,7 @@ class Maker {
     change([&](auto& a) {
       if (a.window > 0) a.windowed_layers = some_layers();
     });
-    change([&](auto& a) { a.mtp_layers = pick(0, 2); });
+    if (!a_.is_hybrid()) change([&](auto& a) { a.mtp_layers = pick(0, 2); });
     EXPECT_EQ(unsupported_reasons(family_, a_), std::vector<std::string>()) << family_.name;
     return a_;
   }
@@ -96,6 +92,52 @@ class Maker {
     Architecture changed = a_;
     make_change(changed);
     if (unsupported_reasons(family_, changed).size() <= before) a_ = std::move(changed);
+  }
+
+  bool has(std::string_view part) const {
+    return std::ranges::any_of(family_.rules, [&](const Rule& rule) {
+      return rule.megatron.find(part) != std::string_view::npos;
+    });
+  }
+
+  void choose_experts() {
+    change([&](auto& a) { make_experts(a); });
+    change([&](auto& a) { a.shared_ffn = a.experts > 0 ? a.expert_ffn * pick(1, 2) : 0; });
+    change([&](auto& a) { a.expert_bias = a.experts > 0; });
+    for (int64_t i = 0; i < a_.layers; ++i) {
+      change([&](auto& a) {
+        if (a.experts > 0) a.moe_layers[static_cast<size_t>(pick(0, a.layers - 1))] = coin();
+      });
+    }
+  }
+
+  void make_hybrid() {
+    constexpr const char* kPatterns[] = {"M-M*-M", "MEM*E/*E", "M*E", "MM-*", "E*M/ME/ME"};
+    const HybridPattern pattern = parse_hybrid_pattern(kPatterns[pick(0, 4)]);
+    a_.mamba_groups = 2;
+    a_.mamba_heads = 2 * pick(1, 2);
+    a_.mamba_head_dim = pick(1, 4);
+    a_.mamba_state = pick(1, 4);
+    if (std::ranges::count(pattern.decoder, LayerKind::mixture) > 0) {
+      make_experts(a_);
+      a_.shared_ffn = 2 * pick(1, 4);
+      a_.expert_bias = true;
+      a_.expert_width = coin() ? 0 : pick(1, 5);
+      a_.aux_loss_coeff = 0;
+    } else {
+      a_.experts = 0;
+    }
+    set_layers(pattern, a_);
+  }
+
+  void make_linear() {
+    a_.linear_key_heads = 2 * pick(1, 2);
+    a_.linear_value_heads = a_.linear_key_heads * pick(1, 2);
+    a_.linear_key_dim = pick(1, 4);
+    a_.linear_value_dim = pick(1, 4);
+    a_.linear_conv = pick(1, 4);
+    for (int64_t layer = 0; layer < a_.layers; ++layer) a_.linear_layers.push_back(coin());
+    a_.linear_layers[0] = true;
   }
 
   // Neither none nor all.
@@ -185,6 +227,8 @@ void expect_same(const Architecture& found, const Architecture& expected) {
   EXPECT_EQ(found.window, expected.window);
   EXPECT_EQ(found.windowed_layers, expected.windowed_layers);
   EXPECT_EQ(found.moe_layers, expected.moe_layers);
+  EXPECT_EQ(found.kinds, expected.kinds);
+  EXPECT_EQ(found.linear_layers, expected.linear_layers);
   if (expected.experts > 0) {
     EXPECT_EQ(found.router_score, expected.router_score);
   }

@@ -16,6 +16,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/pickle/values/draft.h"
+#include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "convert/model/family.h"
 #include "tests/io/memory_file_system.h"
@@ -156,12 +157,18 @@ inline Tensors renamed(const Tensors& tensors,
 /// Norms whose output an indexer takes, too, are modules of their own.
 inline Tensors stacked_as_today(Tensors tensors, const Architecture& a) {
   tensors = in_pieces(tensors, a);
+  if (a.is_hybrid()) {
+    Tensors spelled;
+    for (auto& [name, tensor] : tensors) spelled[hybrid_spelling(name)] = std::move(tensor);
+    tensors = std::move(spelled);
+  }
   if (a.index_heads > 0) {
     tensors = renamed(tensors, {{"linear_q_up_proj.layer_norm_", "q_layernorm."},
                                 {"linear_kv_up_proj.layer_norm_", "kv_layernorm."}});
   }
   if (a.experts > 0) tensors = stacked(tensors, ".mlp.experts.experts.", a.experts);
-  const bool are_alike = (a.experts == 0 || a.all_moe()) && !a.any_linear() && a.index_every == 1;
+  const bool are_alike =
+      (a.experts == 0 || a.all_moe()) && !a.any_linear() && !a.is_hybrid() && a.index_every == 1;
   return are_alike ? stacked(tensors, "decoder.layers.", a.layers) : tensors;
 }
 

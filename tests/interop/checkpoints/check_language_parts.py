@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 TEXT = dict(vocab_size=250, hidden_size=32, intermediate_size=88, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
             bos_token_id=None, eos_token_id=None, pad_token_id=None)
-MIXTURE = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
+MIXTURE = dict(tie_word_embeddings=False, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
 MROPE = dict(rope_type='default', rope_theta=1e6, mrope_section=[1, 1, 2])
 QWEN3_VISION = dict(depth=1, hidden_size=16, intermediate_size=32, num_heads=2, out_hidden_size=32, deepstack_visual_indexes=[0])
 LATENT = dict(num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, first_k_dense_replace=1, n_routed_experts=4,

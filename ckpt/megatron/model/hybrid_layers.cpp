@@ -10,9 +10,9 @@ namespace ferry {
 namespace {
 
 constexpr std::pair<char, LayerKind> kKindLetters[] = {{'M', LayerKind::mamba},
-                                                   {'*', LayerKind::attention},
-                                                   {'-', LayerKind::mlp},
-                                                   {'E', LayerKind::mixture}};
+                                                       {'*', LayerKind::attention},
+                                                       {'-', LayerKind::mlp},
+                                                       {'E', LayerKind::mixture}};
 constexpr size_t kMostPatternLetters = size_t{1} << 16;
 constexpr std::string_view kPattern = "hybrid_layer_pattern",
                            kOldPattern = "hybrid_override_pattern",
@@ -116,6 +116,8 @@ std::optional<HybridPattern> hybrid_pattern(const Value& args) {
 
 HybridPattern pattern_of(const Architecture& a) {
   HybridPattern pattern;
+  const int64_t inside_mtp = a.mtp_layers > 0 ? a.mtp_inner_layers : 0;
+  if (static_cast<int64_t>(a.kinds.size()) < a.layers + inside_mtp) return pattern;  // not hybrid
   const auto begin = a.kinds.begin(), decoder_end = begin + a.layers;
   pattern.decoder.assign(begin, decoder_end);
   pattern.mtp_layers = a.mtp_layers;

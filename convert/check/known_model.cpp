@@ -65,6 +65,9 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
       const bool fits =
           one_element ? element_count(found->shape, name) == 1 : found->shape == parts[i].shape;
       if (fits) continue;
+      if (has_transposed_experts(link) && found->shape == with_matrices_exchanged(parts[i]).shape) {
+        continue;
+      }
       misfit.misshapen.push_back(fmt::format("{}: has {}, config.json says {}", name,
                                              to_string(found->shape), to_string(parts[i].shape)));
     }

@@ -48,6 +48,7 @@ Family qwen3_vl_moe_family() {
        {codec::implied(&A::qk_norm, true), codec::or_null(codec::plain("head_dim", &A::head_dim)),
         codec::constant("attention_bias", false),
         codec::plain("moe_intermediate_size", &A::expert_ffn), codec::experts("num_experts"),
+        codec::plain("num_local_experts", &A::experts),  // as transformers 5 saves it
         codec::plain("num_experts_per_tok", &A::experts_per_token),
         codec::plain("router_aux_loss_coef", &A::aux_loss_coeff), codec::sparse_steps(),
         codec::indifferent("norm_topk_prob", true)}});

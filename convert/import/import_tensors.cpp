@@ -37,7 +37,10 @@ class Importer {
         usual_dtype_(dtype_of_most(catalog)) {}
 
   ImportedTensors run(const std::string& path) {
-    for (const Link& link : expand(family_, a_)) {
+    const std::vector<Link> links = expand(family_, a_);
+    has_upright_experts_ =
+        std::ranges::any_of(links, [&](const Link& link) { return is_upright(link); });
+    for (const Link& link : links) {
       if (link.rule->transform == Transform::constant) {
         if (!is_state()) check_constant(link);
       } else if (link.rule->copies) {
@@ -89,6 +92,15 @@ class Importer {
                               option("to", "hugging_face"), option("fill_from", "DIR"));
   }
 
+  // Whether the matrices of experts in this tensor can only be those of a file that has them as
+  // Megatron does. Where gate and up say nothing, because they are as wide as high, down does.
+  bool is_upright(const Link& link) {
+    if (link.expert != 0 || !has_transposed_experts(link)) return false;
+    const auto found = model_.find(link.hugging_face.front(), a_);
+    const Dims shape = parts_of(link, a_).front().shape;
+    return found && found->shape != shape && found->shape == Dims{shape[0], shape[2], shape[1]};
+  }
+
   bool is_state() const { return !options_.optimizer_kind.empty(); }
 
   // Names of the state's tensors, each of which must be whole.
@@ -124,7 +136,10 @@ class Importer {
   }
 
   void add(const Link& link) {
-    const std::vector<Part> parts = parts_of(link, a_);
+    std::vector<Part> parts = parts_of(link, a_);
+    if (has_upright_experts_ && has_transposed_experts(link)) {
+      parts = {with_matrices_exchanged(std::move(parts.front()))};
+    }
     StateTensor* tensor = nullptr;
     for (size_t i = 0; i < parts.size(); ++i) {
       const bool one_element = link.rule->transform == Transform::single;
@@ -341,6 +356,7 @@ class Importer {
   std::unordered_map<std::string, size_t> positions_;  // of the result's tensors
   std::unordered_map<std::string, uint32_t> sources_;  // entry that is all of a Megatron tensor
   int64_t rounded_ = 0;                                // elements of norms
+  bool has_upright_experts_ = false;
   Misfit misfit_;
   ImportedTensors result_;
 };

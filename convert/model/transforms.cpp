@@ -302,6 +302,24 @@ void put_among_experts(Part& part, int64_t expert, int64_t experts) {
 
 }  // namespace
 
+bool has_transposed_experts(const Link& link) {
+  const Transform transform = link.rule->transform;
+  return link.expert >= 0 && link.shape.size() == 2 &&
+         (transform == Transform::transpose || transform == Transform::gate_up_transpose ||
+          transform == Transform::gate_up_columns);
+}
+
+Part with_matrices_exchanged(Part part) {
+  std::swap(part.shape[1], part.shape[2]);
+  for (Move& move : part.moves) {
+    std::swap(move.out_origin[1], move.out_origin[2]);
+    for (Loop& loop : move.loops) {
+      if (loop.out_axis > 0) loop.out_axis = 3 - loop.out_axis;
+    }
+  }
+  return part;
+}
+
 std::vector<Part> parts_of(const Link& link, const Architecture& a) {
   std::vector<Part> parts = parts_of_one(link, a);
   if (link.hugging_face.size() == 1 && parts.size() > 1) parts = joined(std::move(parts));

@@ -24,4 +24,11 @@ struct Part {
 /// canonical shape does not divide as the transform needs, naming the tensor.
 std::vector<Part> parts_of(const Link& link, const Architecture& architecture);
 
+/// Whether a link is to matrices of all experts that are transposed in the tensor, which some
+/// programs write as they are in Megatron: transformers' classes while they run.
+bool has_transposed_experts(const Link& link);
+
+/// The same part of such a tensor with its matrices the other way round.
+Part with_matrices_exchanged(Part part);
+
 }  // namespace ferry

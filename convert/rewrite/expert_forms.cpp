@@ -98,6 +98,35 @@ class Fusion {
   int64_t elements_ = 0;
 };
 
+// Tensors of all experts whose matrices the model has the other way round. Where gate and up are as
+// wide as high, down shows it.
+void exchange_matrices(std::vector<ExportedTensor>& tensors, const ShapeOf& shape_of) {
+  const auto exchanged = [](const Dims& shape) { return Dims{shape[0], shape[2], shape[1]}; };
+  const auto is_of_experts = [&](const ExportedTensor& tensor) {
+    return tensor.entry.shape.size() == 3 && tensor.constant.empty() &&
+           tensor.entry.name.find(".experts.") != std::string::npos &&
+           shape_of(tensor.entry.name) != nullptr;
+  };
+  const bool is_other_way = std::ranges::any_of(tensors, [&](const ExportedTensor& tensor) {
+    if (!is_of_experts(tensor)) return false;
+    const Dims &own = tensor.entry.shape, &there = *shape_of(tensor.entry.name);
+    return own != there && exchanged(own) == there;
+  });
+  if (!is_other_way) return;
+  for (ExportedTensor& tensor : tensors) {
+    if (!is_of_experts(tensor) || exchanged(tensor.entry.shape) != *shape_of(tensor.entry.name)) {
+      continue;
+    }
+    tensor.entry.shape = exchanged(tensor.entry.shape);
+    for (Move& move : tensor.recipe.moves) {
+      std::swap(move.out_origin[1], move.out_origin[2]);
+      for (Loop& loop : move.loops) {
+        if (loop.out_axis > 0) loop.out_axis = 3 - loop.out_axis;
+      }
+    }
+  }
+}
+
 std::function<bool(const std::string&)> having(const ShapeOf& shape_of) {
   return [&](const std::string& name) { return shape_of(name) != nullptr; };
 }
@@ -141,6 +170,7 @@ std::vector<std::string> model_types(const Checkpoint& model) {
 
 void take_form_of(std::vector<ExportedTensor>& tensors, const ShapeOf& shape_of,
                   std::optional<bool> transposed) {
+  exchange_matrices(tensors, shape_of);
   std::vector<ExportedTensor> result;
   std::map<std::string, Fusion> fusions;
   for (ExportedTensor& tensor : tensors) {

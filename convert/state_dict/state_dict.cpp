@@ -158,10 +158,20 @@ class StateDictReader {
       result_.prefix = guess_prefix(names_);
     }
     const std::string& prefix = result_.prefix;
+    const bool is_part = options_.language_part && has_language_part(checkpoint_, options_.family);
+    // Parts next to a language model without a prefix: "visual." next to "model.".
+    const auto is_other_part = [&](const std::string& name) {
+      return is_part && prefix.empty() && !base.empty() && !name.starts_with(base) &&
+             !expected_.contains(name) && !expected_.contains(base + name);
+    };
     std::vector<std::string> outside;
     std::vector<uint32_t> inside;
     std::vector<std::string> names;
     for (size_t i = 0; i < chosen_.size(); ++i) {
+      if (is_other_part(names_[i])) {
+        outside.push_back(checkpoint_.catalog->entries[chosen_[i]].name);
+        continue;
+      }
       if (!names_[i].starts_with(prefix)) {
         // The output layer and MTP layers of a model of several parts, whose decoder has a prefix.
         if (!names_[i].starts_with(base) && expected_.contains(names_[i])) {
@@ -180,13 +190,13 @@ class StateDictReader {
     }
     if (!outside.empty()) {
       result_.warnings.push_back(
-          fmt::format("{} tensors without the model's prefix '{}' are left "
-                      "out: {}{}",
-                      outside.size(), prefix, some_of(outside),
-                      options_.language_part && has_language_part(checkpoint_, options_.family)
-                          ? fmt::format("; convert with {} and {} puts them back later",
-                                        option("to", "hugging_face"), option("fill_from"))
-                          : std::string()));
+          fmt::format("{} tensors {} are left out: {}{}", outside.size(),
+                      prefix.empty() ? "of other parts"
+                                     : fmt::format("without the model's prefix '{}'", prefix),
+                      some_of(outside),
+                      is_part ? fmt::format("; convert with {} and {} puts them back later",
+                                            option("to", "hugging_face"), option("fill_from"))
+                              : std::string()));
     }
     chosen_ = std::move(inside);
     names_ = std::move(names);

@@ -242,6 +242,23 @@ TEST(Transforms, TransposeExchangesTheAxes) {
   EXPECT_EQ(parts[0].values, (std::vector<int>{0, 3, 1, 4, 2, 5}));
 }
 
+TEST(Transforms, MatricesOfExpertsMayBeEitherWay) {
+  Architecture a;
+  a.experts = 2;
+  Rule rule;
+  rule.transform = Transform::gate_up_transpose;
+  Link link{&rule, nullptr, "decoder.layers.0.mlp.experts.experts.1.x", {"gate_up_proj"}, {4, 3}};
+  EXPECT_FALSE(has_transposed_experts(link));
+  link.expert = 1;
+  ASSERT_TRUE(has_transposed_experts(link));
+  const Part part = with_matrices_exchanged(parts_of(link, a).front());
+  EXPECT_EQ(part.shape, (Dims{2, 4, 3}));
+  std::vector<int> source(12), expected(24, -1);
+  std::iota(source.begin(), source.end(), 0);
+  std::iota(expected.begin() + 12, expected.end(), 0);
+  EXPECT_EQ(run(part.moves, source, {4, 3}, std::vector<int>(24, -1), {2, 4, 3}), expected);
+}
+
 TEST(Transforms, HalvesOfColumnsChangePlaces) {
   EXPECT_EQ(transform(Transform::swap_halves, {2, 4}, {})[0].values,
             (std::vector<int>{2, 3, 0, 1, 6, 7, 4, 5}));

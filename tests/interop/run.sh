@@ -67,6 +67,7 @@ fi
 # With FERRY_MEGATRON, a tree of Megatron-LM, and emerging-optimizers its own optimizers load them, too.
 "$FERRY_PYTHON" tests/interop/checkpoints/check_muon.py "$ferry" tests/fixtures/muon \
     ${FERRY_MEGATRON:+$("$FERRY_PYTHON" -c 'import emerging_optimizers' 2>/dev/null && echo "$FERRY_MEGATRON")}
+"$FERRY_PYTHON" tests/interop/checkpoints/check_language_parts.py "$ferry"
 "$FERRY_PYTHON" tests/interop/checkpoints/check_export.py "$ferry" tests/fixtures/core $fixtures
 "$FERRY_PYTHON" tests/interop/checkpoints/check_import.py "$ferry"
 # With FERRY_MEGATRON_CPU, a folder in which Megatron-LM itself runs on a CPU, that loads GLM-4.5 and continues its runs.

@@ -10,9 +10,9 @@ namespace ferry {
 namespace {
 
 constexpr std::pair<char, LayerKind> kKindLetters[] = {{'M', LayerKind::mamba},
-                                                       {'*', LayerKind::attention},
-                                                       {'-', LayerKind::mlp},
-                                                       {'E', LayerKind::mixture}};
+                                                   {'*', LayerKind::attention},
+                                                   {'-', LayerKind::mlp},
+                                                   {'E', LayerKind::mixture}};
 constexpr size_t kMostPatternLetters = size_t{1} << 16;
 constexpr std::string_view kPattern = "hybrid_layer_pattern",
                            kOldPattern = "hybrid_override_pattern",
@@ -116,16 +116,10 @@ std::optional<HybridPattern> hybrid_pattern(const Value& args) {
 
 HybridPattern pattern_of(const Architecture& a) {
   HybridPattern pattern;
-  // An architecture that is being put together may count more layers than it has kinds of.
-  const auto kinds = static_cast<int64_t>(a.kinds.size());
-  const int64_t layers = std::clamp<int64_t>(a.layers, 0, kinds);
-  const auto begin = a.kinds.begin(), decoder_end = begin + layers;
+  const auto begin = a.kinds.begin(), decoder_end = begin + a.layers;
   pattern.decoder.assign(begin, decoder_end);
   pattern.mtp_layers = a.mtp_layers;
-  if (a.mtp_layers > 0) {
-    pattern.mtp.assign(decoder_end,
-                       decoder_end + std::clamp<int64_t>(a.mtp_inner_layers, 0, kinds - layers));
-  }
+  if (a.mtp_layers > 0) pattern.mtp.assign(decoder_end, decoder_end + a.mtp_inner_layers);
   return pattern;
 }
 

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "ckpt/base/size_text.h"
+#include "convert/export/quantise.h"
 #include "estimate/estimate.h"
 #include "ops/convert.h"
 #include "ops/diff.h"
@@ -53,6 +54,12 @@ void add_layout(Keywords<Options>& keywords) {
       .add(MEMBER(layout.loss_is_a_layer));
 }
 
+Words<std::string> quantised_words() {
+  Words<std::string> words;
+  for (const std::string_view form : quantised_forms()) words.emplace_back(form.data(), form);
+  return words;
+}
+
 }  // namespace
 
 Keywords<ConvertOptions> convert_keywords() {
@@ -76,7 +83,7 @@ Keywords<ConvertOptions> convert_keywords() {
       .add(MEMBER(vocab_size))
       .add(MEMBER(cut_tokens))
       .add(MEMBER(keep_padding))
-      .add(MEMBER(quantise), "quantize")
+      .add_words(MEMBER(quantise), quantised_words(), "quantize")
       .add(MEMBER(as_is))
       .add(MEMBER(fill_from))
       .add(MEMBER(max_shard_bytes), "max_shard_size")

@@ -134,6 +134,7 @@ inline Tensors in_pieces(const Tensors& tensors, const Architecture& a) {
       Tensor& part = result[name + std::string(piece.suffix)];
       part.shape = tensor.shape;
       part.shape[0] = piece.rows(a);
+      if (tensor.values.empty()) continue;  // shapes alone
       const auto end = begin + element_count(part.shape, name);
       part.values.assign(begin, end);
       begin = end;

@@ -29,12 +29,15 @@ make_environment() {
         $pip "$package" || echo "without $package"
     done
     $pip --no-deps --only-binary :all: megatron-core==0.16.1 || echo "without Megatron Core"
-    touch "$1/complete-4"
+    # What compressed-tensors and ModelOpt need for weights alone, which is less than they ask for.
+    $pip --no-deps compressed-tensors==0.20.0 nvidia-modelopt==0.47.0 loguru psutil omegaconf antlr4-python3-runtime==4.9.3 pulp \
+        nvidia-ml-py ninja && $pip pydantic scipy rich tqdm packaging PyYAML || echo "without compressed-tensors and ModelOpt"
+    touch "$1/complete-5"
 }
 
 if [ -z "${FERRY_PYTHON:-}" ]; then
     environment=build/interop-python
-    if [ ! -e "$environment/complete-4" ] && ! make_environment "$environment"; then
+    if [ ! -e "$environment/complete-5" ] && ! make_environment "$environment"; then
         echo "skipped: no virtual environment with PyTorch and transformers can be made here (python3-venv, network)"
         exit 0
     fi
@@ -73,6 +76,7 @@ fi
 # With FERRY_MEGATRON_CPU, a folder in which Megatron-LM itself runs on a CPU, that loads GLM-4.5 and continues its runs.
 [ -z "${FERRY_MEGATRON_CPU:-}" ] || [ ! -d ../shared/peers/megatron ] || "$FERRY_PYTHON" tests/interop/checkpoints/check_megatron.py "$ferry" "$FERRY_MEGATRON_CPU" ../shared/peers/megatron
 "$FERRY_PYTHON" tests/interop/checkpoints/check_rewrite.py "$ferry"
+"$FERRY_PYTHON" tests/interop/checkpoints/check_quantised.py "$ferry"
 # Without --every it is all types of transformers, which takes some minutes.
 "$FERRY_PYTHON" tests/interop/checkpoints/check_types.py "$ferry" --every 10
 "$FERRY_PYTHON" tests/interop/checkpoints/check_foreign.py "$ferry"

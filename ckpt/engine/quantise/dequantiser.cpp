@@ -13,11 +13,18 @@ namespace ferry {
 namespace {
 
 constexpr int64_t kStripValues = 128 << 10;  // with their codes they stay in a core's cache
+constexpr int64_t kMostCodes = 1 << 20;      // codes that are read for a strip
 constexpr int64_t kRoundedAtOnce = 2048;     // values that are fp32 before they are rounded
 constexpr int64_t kWordZeros = 8;            // zero points in a word of 32 bits
 
 bool is_over_rows(const Loop& loop, size_t rank) {
   return loop.in_axis + 1 < static_cast<int>(rank);
+}
+
+double elements_in(const Box& box) {
+  double count = 1;
+  for (const int64_t extent : box.size) count *= static_cast<double>(extent);
+  return count;
 }
 
 // What an exponent of two with the bias 127 stands for; 255 is no number.
@@ -199,9 +206,12 @@ void Dequantiser::gather(const Transfer& transfer, const Move& move, std::byte* 
       widest = i;
     }
   }
-  if (total > kStripValues && widest < move.loops.size()) {
+  // Rows that are far apart are read with those between them, as long as these are few.
+  const bool is_spread = elements_in(input_bounds(move, rank)) > kMostCodes;
+  if ((total > kStripValues || is_spread) && widest < move.loops.size()) {
     const Loop& loop = move.loops[widest];
-    const int64_t most = std::max<int64_t>(1, kStripValues / (total / loop.count));
+    int64_t most = std::max<int64_t>(1, kStripValues / (total / loop.count));
+    if (is_spread) most = std::min(most, (loop.count + 1) / 2);
     if (most < loop.count) {
       for (int64_t at = 0; at < loop.count; at += most) {
         Move part = move;

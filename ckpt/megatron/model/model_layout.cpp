@@ -208,6 +208,7 @@ class ModelLayout::Builder {
         return a.parameter.separate_order < b.parameter.separate_order;
       });
     }
+    const LayerTensor* last = nullptr;
     Layer experts;
     const auto flush = [&] {
       if (!experts.empty()) add_experts(experts, number);
@@ -220,13 +221,30 @@ class ModelLayout::Builder {
       }
       flush();
       const ParameterRow& row = *tensor.parameter.row;
-      if (tensor.parameter.piece <= 0 || parameters_.empty()) add_parameter(number);
+      check_follows(last, tensor);
+      if (tensor.parameter.piece <= 0) add_parameter(number);
+      last = &tensor;
       LocalParameter& parameter = parameters_.back();
       parameter.trainable = !row.buffer;
       append_piece(parameter, tensor.tensor, prefix(tensor, number, -1), cut_of(tensor.parameter),
                    false);
     }
     flush();
+    check_follows(last, {});
+  }
+
+  // The pieces of a parameter follow one another, all of them.
+  void check_follows(const LayerTensor* last, const LayerTensor& next) const {
+    const NamedParameter before = last != nullptr ? last->parameter : NamedParameter();
+    const bool continues = next.parameter.piece > 0;
+    const bool is_next =
+        continues && before.row == next.parameter.row && before.piece + 1 == next.parameter.piece;
+    const auto pieces = before.row != nullptr ? before.row->stored_pieces().size() : 0;
+    const bool is_whole = before.piece < 0 || before.piece + 1 == static_cast<int>(pieces);
+    if (continues ? is_next : is_whole) return;
+    fail(ErrorKind::mismatch,
+         "tensor {} holds a part of a parameter, of which the checkpoint lacks other parts",
+         layout_.tensors_[continues ? next.tensor : last->tensor].name);
   }
 
   void add_experts(const Layer& tensors, int64_t layer) {

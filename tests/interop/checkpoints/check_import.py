@@ -59,7 +59,7 @@ def same_config(one, other):
 
 def pytorch_reads(folder, tensors):
     """Loads all of it with PyTorch alone."""
-    embedding = next(t for n, t in tensors.items() if n.endswith(('embed_tokens.weight', 'wte.weight')))
+    embedding = next(t for n, t in tensors.items() if n.endswith(('embed_tokens.weight', 'wte.weight', 'embeddings.weight')))
     found = load(folder)['embedding.word_embeddings.weight']
     return [] if torch.equal(found[:len(embedding)], embedding) and not found[len(embedding):].any() else ['pytorch: the embedding differs']
 

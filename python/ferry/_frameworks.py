@@ -58,7 +58,8 @@ def to_numpy(array: Array) -> Any:
     dtype = numpy_dtype(array.dtype)
     if array.nbytes == 0:
         return numpy.empty(array.shape, dtype)
-    return numpy.frombuffer(array, dtype).reshape(array.shape)
+    buffer: Any = array  # which NumPy takes, whatever its stubs say
+    return numpy.frombuffer(buffer, dtype).reshape(array.shape)
 
 
 def to_array(array: Array, dtype: Any, copy: bool | None) -> Any:

@@ -18,7 +18,7 @@ struct Ends {
       : first(run.first_stage_layers), last(run.last_stage_layers) {}
 
   int64_t stages() const { return first.has_value() + last.has_value(); }
-  int64_t layers() const { return first.value_or(0) + last.value_or(0); }
+  int64_t layers() const { return bounded(first) + bounded(last); }
   bool are_filled() const { return first.value_or(1) > 0 && last.value_or(1) > 0; }
   bool fit_virtual(int64_t stages) const {
     return first.value_or(0) % stages == 0 && last.value_or(0) % stages == 0;
@@ -28,6 +28,12 @@ struct Ends {
   }
 
   std::optional<int64_t> first, last;
+
+ private:
+  // More than any model has, so that sums do not overflow.
+  static int64_t bounded(const std::optional<int64_t>& layers) {
+    return std::min(layers.value_or(0), int64_t{1} << 40);
+  }
 };
 
 bool shares_out(int64_t layers, int64_t stages, int64_t virtual_stages) {

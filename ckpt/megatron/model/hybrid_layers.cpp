@@ -10,9 +10,9 @@ namespace ferry {
 namespace {
 
 constexpr std::pair<char, LayerKind> kKindLetters[] = {{'M', LayerKind::mamba},
-                                                   {'*', LayerKind::attention},
-                                                   {'-', LayerKind::mlp},
-                                                   {'E', LayerKind::mixture}};
+                                                       {'*', LayerKind::attention},
+                                                       {'-', LayerKind::mlp},
+                                                       {'E', LayerKind::mixture}};
 constexpr size_t kMostPatternLetters = size_t{1} << 16;
 constexpr std::string_view kPattern = "hybrid_layer_pattern",
                            kOldPattern = "hybrid_override_pattern",
@@ -109,7 +109,12 @@ std::optional<HybridPattern> hybrid_pattern(const Value& args) {
   HybridPattern pattern = parse_hybrid_pattern(text);
   if (pattern.mtp.empty() && !mtp.empty()) {
     pattern.mtp = kinds_of(mtp, mtp);
-    pattern.mtp_layers = args.get("mtp_num_layers").integer().value_or(0);
+    const int64_t depths = args.get("mtp_num_layers").integer().value_or(0);
+    if (depths < 0 || depths > static_cast<int64_t>(kMostPatternLetters / mtp.size())) {
+      fail(ErrorKind::unsupported, "{} MTP layers of {} layers each (mtp_num_layers)", depths,
+           mtp.size());
+    }
+    pattern.mtp_layers = depths;
   }
   return pattern;
 }

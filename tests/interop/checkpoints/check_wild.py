@@ -43,21 +43,38 @@ def renamed(folder, *wrappers):
     return logits_of(model)
 
 
+FP4 = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def times_scales(codes, scale, blocks):
+    """Codes times the scales of their blocks, rows, tensors or experts; integers are two 4-bit numbers each, the lower half first."""
+    if not codes.is_floating_point():
+        codes = codes.view(torch.uint8)
+        codes = torch.stack([FP4[(codes & 15).int()], FP4[(codes >> 4).int()]], -1).flatten(-2)
+    scale = scale.float()
+    for axis, (rows, parts) in enumerate(zip(codes.shape[-scale.dim():], scale.shape)) if scale.dim() else ():
+        block = blocks[axis] if blocks and scale.dim() == 2 and -(-rows // blocks[axis]) == parts else -(-rows // parts)
+        scale = scale.repeat_interleave(block, axis).narrow(axis, 0, rows)
+    return (codes.float() * scale).bfloat16()
+
+
 def dequantised(folder):
-    """The model of config.json without its quantization, with every 8-bit weight times the scale of its block, row, tensor or expert."""
+    """The model of config.json without its quantization, with every quantised weight times its scales."""
     config = AutoConfig.from_pretrained(folder)
-    if hasattr(config, 'quantization_config'): del config.quantization_config
+    blocks = None
+    if hasattr(config, 'quantization_config'):
+        blocks = config.quantization_config.get('weight_block_size')
+        del config.quantization_config
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     stored, values = tensors_of(folder), {}
     for name, tensor in stored.items():
-        if re.search(r'_scale(_inv)?$', name): continue
-        scale = next((stored[name + end] for end in ('_scale', '_scale_inv') if name + end in stored), None)
-        if scale is not None:
-            scale = scale.float()
-            for axis, (rows, parts) in enumerate(zip(tensor.shape[-scale.dim():], scale.shape)) if scale.dim() else ():
-                scale = scale.repeat_interleave(-(-rows // parts), axis).narrow(axis, 0, rows)
-            tensor = (tensor.float() * scale).bfloat16()
-        values[name] = tensor
+        if name.endswith('_blocks'):  # gpt-oss: [experts, rows, blocks, bytes], of the transposed weight
+            scale = torch.exp2(stored[name.removesuffix('blocks') + 'scales'].float() - 127)
+            values[name.removesuffix('_blocks')] = times_scales(tensor, scale[..., None], None).flatten(-2).transpose(1, 2)
+        if re.search(r'([._]scale(_inv)?|_scales|_blocks)$', name): continue
+        scales = name + '_scale', name + '_scale_inv', name.removesuffix('weight') + 'scale'
+        scale = next((stored[other] for other in scales if other in stored), None)
+        values[name] = tensor if scale is None else times_scales(tensor, scale, blocks)
     experts = {}
     for name in [n for n in values if '.experts.' in n and n.endswith('.weight')]:  # as the class holds them: of all experts, gate over up
         layer, expert, part = re.fullmatch(r'(.*\.experts)\.(\d+)\.(\w+)\.weight', name).groups()
@@ -159,8 +176,9 @@ def all_cases(wild):
     # Forced families.
     becomes('smollm3', both_ways, original('smollm3'))
     for family in 'llama', 'mistral': says('smollm3', f'convert {{IN}} {{OUT}} --to torch_dist --family {family}', 5)
+    becomes('ernie4_5', both_ways, original('ernie4_5'))
+    says('ministral_win', 'convert {IN} {OUT} --to torch_dist', 5, "model_type is 'ministral'", '!--family llama')
     for folder in 'ernie4_5', 'ministral_win':
-        says(folder, 'convert {IN} {OUT} --to torch_dist', 5, f"model_type is '{folder.removesuffix('_win')}'", '!--family llama')
         for family in 'llama', 'mistral': says(folder, f'convert {{IN}} {{OUT}} --to torch_dist --family {family}', 5)
     says('ministral_win', 'convert {IN} {OUT} --to torch_dist --family mistral', 5, 'layer_types')
     for folder in 'smollm3', 'ernie4_5', 'ministral_win':
@@ -183,9 +201,10 @@ def all_cases(wild):
         becomes(folder, [to_hf + ' --dtype bf16'], lambda folder=folder: dequantised(f'{folders}/{folder}'))
         becomes(folder, ['convert {IN} {OUT} --to torch_dist --dtype bf16', both_ways[1]], lambda folder=folder: dequantised(f'{folders}/{folder}'))
     becomes('ministral3_fp8_tensor', [to_hf + ' --dtype bf16'], lambda: dequantised(f'{folders}/ministral3_fp8_tensor'))
-    for folder in 'gpt_oss_mxfp4', 'qwen3_fp8_e8m0', 'v4_style', 'int8_experts':
-        says(folder, to_hf + ' --dtype bf16', 5)
-        says(folder, to_hf, 0)
+    for folder in 'gpt_oss_mxfp4', 'qwen3_fp8_e8m0', 'v4_style':
+        becomes(folder, [to_hf + ' --dtype bf16'], lambda folder=folder: dequantised(f'{folders}/{folder}'))
+    says('int8_experts', to_hf + ' --dtype bf16', 5)
+    for folder in 'gpt_oss_mxfp4', 'qwen3_fp8_e8m0', 'v4_style', 'int8_experts': says(folder, to_hf, 0)
 
     # LoRA inside checkpoints.
     for folder in 'verl_lora', 'lora_fsdp', 'lora_in_model':

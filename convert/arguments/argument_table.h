@@ -39,6 +39,10 @@ std::span<const Argument> plain_arguments();
 
 bool has_argument(ArgumentOf of, const Architecture& architecture);
 
+/// The function of an MLP that none of Megatron-LM's flags is, and what it is in Gemma.
+inline constexpr std::string_view kActivationFunction = "activation_func",
+                                  kTanhGelu = "megatron.core.activations.fast_gelu";
+
 /// A choice that is one flag of several, or none of them.
 struct ActivationFlag {
   std::string_view name;

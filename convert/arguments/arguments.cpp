@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
 #include "ckpt/megatron/model/hybrid_layers.h"
+#include "ckpt/megatron/model/layer_spec.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "convert/arguments/argument_table.h"
@@ -22,7 +24,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::string_view kAuxLossCoefficients = "moe_aux_loss_coeff";
+constexpr std::string_view kAuxLossCoefficients = "moe_aux_loss_coeff", kRotaryBase = "rotary_base";
 
 class Reader {
  public:
@@ -40,6 +42,7 @@ class Reader {
     for (const Argument& argument : plain_arguments()) read(argument);
     const auto pattern = hybrid_pattern(args_);
     if (pattern) read_layers(*pattern);
+    if (const LayerSpec* spec = layer_spec_of(args_)) spec->apply(a_);
     read_attention();
     read_indexers();
     read_positions();
@@ -80,7 +83,10 @@ class Reader {
   void read(const Argument& argument) {
     const Value value = get(argument.name);
     if (value.is_none()) return;
-    if (value.kind() == ValueKind::list && argument.name == kAuxLossCoefficients) return;
+    if (value.kind() == ValueKind::list &&
+        (argument.name == kAuxLossCoefficients || argument.name == kRotaryBase)) {
+      return;  // read_moe(), read_positions_by_kind()
+    }
     std::visit(
         [&](auto member) {
           using T = std::remove_reference_t<decltype(a_.*member)>;
@@ -110,6 +116,10 @@ class Reader {
       a_.groups = *groups;
     }
     if (a_.head_dim == 0 && a_.heads > 0) a_.head_dim = a_.hidden / a_.heads;
+    // What is the usual scale but for rounding is that.
+    a_.attention_scale = get("softmax_scale").real().value_or(0);
+    const double usual = a_.head_dim > 0 ? 1 / std::sqrt(static_cast<double>(a_.head_dim)) : 0;
+    if (std::fabs(a_.attention_scale - usual) < 1e-12) a_.attention_scale = 0;
     const auto norm = get("normalization").string().value_or("");
     a_.sinks = says("softmax_type", "learnable");
     a_.norm = args_.has("normalization") ? value_of(norm_words(), norm, Norm::rms) : Norm::layer;
@@ -169,6 +179,7 @@ class Reader {
     read_unrotated_layers();
     if (a_.mla) return read_latent_positions();
     if (kind == "yarn") return read_yarn();
+    if (a_.scales_embedding) return read_positions_by_kind();
     if (const auto factor = get("rotary_seq_len_interpolation_factor").real();
         factor.value_or(1) != 1) {
       a_.rope_scaling = RopeScaling::linear;
@@ -186,6 +197,20 @@ class Reader {
     a_.rope_high_freq_factor = get("high_freq_factor").real().value_or(fixed.high_freq_factor);
     a_.rope_original_positions =
         get("old_context_len").integer().value_or(fixed.original_positions);
+  }
+
+  // Gemma 3's, by the members that Megatron Bridge stores: the base of layers with a window and
+  // that of the others, whose positions alone are scaled.
+  void read_positions_by_kind() {
+    const Value bases = get(kRotaryBase);
+    if (bases.size() == 2) {
+      a_.windowed_rope_theta = bases[0].real().value_or(a_.rope_theta);
+      a_.rope_theta = bases[1].real().value_or(a_.rope_theta);
+    }
+    const double factor = get("rope_scaling_factor").real().value_or(1);
+    if (factor == 1) return;
+    a_.rope_scaling = RopeScaling::linear;
+    a_.rope_factor = factor;
   }
 
   // A whole number n leaves out every n-th layer, a list those whose entry is 1.
@@ -248,8 +273,23 @@ class Reader {
     a_.rope_mscale_all_dim = get("mscale_all_dim").real().value_or(0);
   }
 
+  // Of so many layers with a window and so many without, in turn.
+  void read_window_in_turn(int64_t window) {
+    const Value turns = get("interleaved_attn_pattern");
+    const int64_t with = turns.size() == 2 ? turns[0].integer().value_or(0) : 0;
+    const int64_t all = with + (turns.size() == 2 ? turns[1].integer().value_or(0) : 0);
+    if (window < 1 || window > kMaxModelSize || with < 1 || all <= with || all > kMaxLayers) {
+      return problem("window_size is one number, and interleaved_attn_pattern not two");
+    }
+    a_.window = window;
+    for (int64_t layer = 0; layer < std::clamp<int64_t>(a_.layers, 0, kMaxLayers); ++layer) {
+      a_.windowed_layers.push_back(layer % all < with);
+    }
+  }
+
   void read_window() {
     const Value window = get("window_size");
+    if (const auto size = window.integer()) return read_window_in_turn(*size);
     if (window.size() != 2) return;
     const int64_t left = window[0].integer().value_or(-1);
     if (left < 0 || left >= kMaxModelSize) return;
@@ -291,7 +331,16 @@ class Reader {
     a_.expert_glu_ranks = ranks("expert_tensor_parallel_size", a_.glu_ranks);
   }
 
+  // Nor is a gated one of Megatron-LM's arguments: Megatron Bridge stores it so.
   Activation read_gelu() const {
+    const Value function = get(kActivationFunction);
+    const std::string_view name = function.kind() == ValueKind::global
+                                      ? std::string_view(function.text())
+                                      : function.string().value_or("");
+    if (is("gated_linear_unit", true)) {
+      const bool tanh = name.ends_with("fast_gelu") || name.ends_with("openai_gelu");
+      return tanh ? Activation::tanh_geglu : Activation::other;
+    }
     // The fused bias and GELU kernel computes the tanh form; without biases it is never used.
     const bool fused = a_.linear_bias && is("bias_gelu_fusion", true);
     // Megatron Core ignores openai_gelu, the models before it and NeMo do not.
@@ -377,7 +426,7 @@ void Reader::check_expressible() {
               false);
   if (!a_.is_hybrid()) check_flags({"is_hybrid_model"}, false);
   check_flags({"attn_layernorm", "mlp_layernorm", "final_layernorm"}, true);
-  check_unset({"softmax_scale", "mrope_section", "heterogeneous_layers_config_path",
+  check_unset({"mrope_section", "heterogeneous_layers_config_path",
                "heterogeneous_layers_config_encoded_json"});
   check_number("input_embeddings_multiplier", 1);
   if (const auto kind = get("softmax_type").string(); kind && kind != "vanilla" && !a_.sinks) {

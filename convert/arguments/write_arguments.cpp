@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ckpt/megatron/model/hybrid_layers.h"
+#include "ckpt/megatron/model/layer_spec.h"
 #include "convert/arguments/argument_table.h"
 #include "convert/arguments/arguments.h"
 
@@ -25,6 +26,7 @@ class Writer {
       if (has_argument(argument.of, a_)) write(argument);
     }
     write_attention();
+    write_layer_spec();
     write_linear_attention();
     if (a_.index_heads > 0) write_indexers();
     if (a_.is_hybrid()) write_hybrid();
@@ -88,9 +90,21 @@ class Writer {
     put("num_query_groups", grouped ? draft_.integer(a_.groups) : draft_.none());
     put("normalization", word_of(norm_words(), a_.norm));
     put("apply_query_key_layer_scaling", false);
+    if (a_.attention_scale > 0) put("softmax_scale", a_.attention_scale);
     if (!a_.sinks) return;
     put("softmax_type", "learnable");
     say("--softmax-type learnable");
+  }
+
+  void write_layer_spec() {
+    bool is_usual = false;
+    if (const LayerSpec* spec = layer_spec_of(a_, is_usual)) {
+      put(kLayerSpec, spec->function);
+    } else if (!is_usual) {
+      problem(
+          "its layers norm otherwise (only what attention and MLP give, or all heads at once) than "
+          "those of Megatron-LM and of the layer specs of Megatron Bridge");
+    }
   }
 
   // Hadamard's rotation, of both queries and keys, changes nothing: DeepSeek has it, GLM has not.
@@ -129,6 +143,10 @@ class Writer {
       put("no_rope_freq", a_.unrotated_layers);
       say("--no-rope-freq [{:d}]", fmt::join(a_.unrotated_layers, ","));
     }
+    if (a_.windowed_rope_theta > 0) {
+      put("rotary_base",
+          draft_.list({draft_.real(a_.windowed_rope_theta), draft_.real(a_.rope_theta)}));
+    }
     if (a_.mla) return write_latent_positions();
     if (a_.position_kind != Positions::rope) return;
     switch (a_.rope_scaling) {
@@ -147,6 +165,7 @@ class Writer {
   }
 
   void write_linear_scaling() {
+    if (a_.scales_embedding) return put("rope_scaling_factor", a_.rope_factor);
     if (!is_whole(a_.rope_factor)) {
       return problem("its positions are scaled by {}: rotary_seq_len_interpolation_factor is whole",
                      a_.rope_factor);
@@ -234,6 +253,10 @@ class Writer {
       if (is_it && !each.flag.empty()) say("{}", each.flag);
     }
     if (found) return;
+    if (a_.activation == Activation::tanh_geglu) {
+      put("gated_linear_unit", true);
+      return put(kActivationFunction, kTanhGelu);
+    }
     const bool tanh = a_.activation == Activation::gelu_tanh;
     if (tanh && !a_.linear_bias) {
       problem("GELU in its tanh form is Megatron's only with biases (bias_gelu_fusion)");

@@ -16,7 +16,8 @@ constexpr ActivationName kActivationNames[] = {
     {"xielu", Activation::xielu},         {"relu2", Activation::squared_relu},
     {"gelu_new", Activation::gelu_tanh},  {"gelu_pytorch_tanh", Activation::gelu_tanh},
     {"gelu_fast", Activation::gelu_tanh}, {"quick_gelu", Activation::quick_geglu},
-    {"gelu", Activation::gelu},           {"gelu", Activation::other},
+    {"gelu", Activation::gelu},           {"gelu_pytorch_tanh", Activation::tanh_geglu},
+    {"gelu", Activation::other},
 };
 
 }  // namespace
@@ -42,6 +43,8 @@ std::string_view in_words(Activation activation) {
       return "squared ReLU";
     case Activation::quick_geglu:
       return "quick GEGLU";
+    case Activation::tanh_geglu:
+      return "GEGLU (tanh form)";
     case Activation::xielu:
       return "xIELU";
     case Activation::other:

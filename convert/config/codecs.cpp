@@ -145,6 +145,10 @@ ConfigRow activation(std::vector<Activation> supported, std::string_view key) {
           .read =
               [=](json& config, A& a) {
                 a.activation = activation_of(text_of(config, name.c_str(), ""));
+                if (a.activation == Activation::gelu_tanh &&
+                    std::ranges::count(supported, Activation::tanh_geglu) > 0) {
+                  a.activation = Activation::tanh_geglu;  // of the same name
+                }
                 if (a.activation != Activation::other) config[name] = name_of(a.activation);
               },
           .write = [=](const A& a, json& config) { config[name] = name_of(a.activation); },
@@ -155,6 +159,23 @@ ConfigRow activation(std::vector<Activation> supported, std::string_view key) {
                                               in_words(a.activation), family,
                                               in_words(supported.front())));
               }};
+}
+
+ConfigRow attention_scalar() {
+  const std::string name = "query_pre_attn_scalar";
+  const auto scalar_of = [](const A& a) {
+    const double scale = a.attention_scale;
+    return scale == 0 ? static_cast<double>(a.head_dim) : 1 / (scale * scale);
+  };
+  return {.keys = {name},
+          .numbers = {{.key = name, .least = 1}},
+          .read =
+              [=](json& config, A& a) {
+                const int64_t scalar = integer_of(config, name.c_str(), a.head_dim);
+                a.attention_scale =
+                    scalar == a.head_dim ? 0 : 1 / std::sqrt(static_cast<double>(scalar));
+              },
+          .write = [=](const A& a, json& config) { config[name] = std::llround(scalar_of(a)); }};
 }
 
 // Megatron-LM's quick GEGLU has 1.702 as a constant.
@@ -369,18 +390,25 @@ ConfigRow layer_windows() {
               }};
 }
 
-ConfigRow window_by_kind(int64_t full_every) {
+ConfigRow window_by_kind(int64_t full_every, std::string_view interval) {
   constexpr const char *kWindow = "sliding_window", *kKinds = "layer_types";
-  return {.keys = {kWindow, kKinds},
-          .nullable = {kWindow, kKinds},
+  std::vector<std::string> keys = {kWindow, kKinds};
+  if (!interval.empty()) keys.emplace_back(interval);
+  return {.keys = keys,
+          .nullable = keys,
           .numbers = {{.key = kWindow, .least = 1}},
           .read =
-              [=](json& config, A& a) {
+              [=, interval = std::string(interval)](json& config, A& a) {
                 const json kinds = config.value(kKinds, json());
                 const bool is_listed = is_of_layers(kinds, a);
+                int64_t every = full_every;
+                if (!interval.empty()) {
+                  every = std::max<int64_t>(1, integer_of(config, interval.c_str(), full_every));
+                  config.erase(interval);
+                }
                 a.windowed_layers = or_none(layer_values(a, [&](int64_t layer) {
                   return is_listed ? kinds[static_cast<size_t>(layer)] == "sliding_attention"
-                                   : (layer + 1) % full_every != 0;
+                                   : (layer + 1) % every != 0;
                 }));
                 a.window = a.windowed_layers.empty() ? 0 : integer_of(config, kWindow, 0);
                 if (a.window == 0) config.erase(kWindow);

@@ -52,11 +52,17 @@ ConfigRow implied(T Block::*member, T value) {
 ConfigRow activation(std::vector<Activation> supported = {Activation::swiglu},
                      std::string_view key = "hidden_act");
 
+/// query_pre_attn_scalar, after head_dim: scores are divided by its root.
+ConfigRow attention_scalar();
+
 /// gpt-oss's clamped MLP: swiglu_limit, and members that must be as they are.
 ConfigRow clamped_glu();
 
 /// rope_theta, rope_scaling and rope_parameters.
 ConfigRow rope();
+/// The same by kind of layer: those with a window have a base of their own, `windowed_theta` where
+/// the file is silent, and are not scaled.
+ConfigRow rope_by_kind(double windowed_theta);
 /// The part of each head that is rotated: partial_rotary_factor, also inside rope_parameters.
 ConfigRow partial_rotary();
 /// A member of rope_parameters that must be 0 or missing, and is written as 0 because the class
@@ -91,8 +97,8 @@ ConfigRow window();
 /// use_sliding_window, sliding_window, and max_window_layers or layer_types: which layers have it.
 ConfigRow layer_windows();
 /// sliding_window and layer_types: which layers have it; where the file is silent all but every
-/// n-th.
-ConfigRow window_by_kind(int64_t full_every);
+/// n-th, or as many as its member `interval` says.
+ConfigRow window_by_kind(int64_t full_every, std::string_view interval = {});
 /// use_sliding_window and sliding_window, for all layers or none.
 ConfigRow optional_window();
 

@@ -111,10 +111,16 @@ constexpr Feature kFeatures[] = {
      [](const A& a) -> std::string { return a.norm == Norm::rms ? "RMSNorm" : "LayerNorm"; }},
     {"epsilon of norms (layernorm_epsilon)",
      [](const A& a) { return fmt::format("{}", a.norm_eps); }},
+    {"norms of what attention and MLP take", [](const A& a) { return flag_text(a.input_norms); }},
+    {"norms of what attention and MLP give", [](const A& a) { return flag_text(a.output_norms); }},
+    {"embeddings times the root of hidden_size",
+     [](const A& a) { return flag_text(a.scales_embedding); }},
     {"kind of positions (position_embedding_type)",
      [](const A& a) { return std::string(words(a.position_kind)); }},
     {"base of rotary positions (rotary_base)",
      [](const A& a) { return fmt::format("{}", a.rope_theta); }, is_rotary},
+    {"base of rotary positions in layers with a window",
+     [](const A& a) { return real_text(a.windowed_rope_theta); }, is_rotary},
     {"scaling of positions", scaling_text, is_rotary},
     {"rotated part of a head (rotary_percent)",
      [](const A& a) { return fmt::format("{}", a.rotary_fraction); }, is_rotary},
@@ -152,6 +158,10 @@ constexpr Feature kFeatures[] = {
     {"biases in all linear layers (add_bias_linear)",
      [](const A& a) { return flag_text(a.linear_bias); }},
     {"query/key norms (qk_layernorm)", [](const A& a) { return flag_text(a.qk_norm); }},
+    {"query/key norms over all heads at once",
+     [](const A& a) { return flag_text(a.norms_all_heads); }},
+    {"a scale on attention's scores other than one over the root of a head's size (softmax_scale)",
+     [](const A& a) { return real_text(a.attention_scale); }},
     {"a gate on the attention's output (attention_output_gate)",
      [](const A& a) { return flag_text(a.output_gate); }},
     {"layers with linear attention (linear_attention_freq)",
@@ -223,12 +233,12 @@ constexpr Feature kFeatures[] = {
 // model computes and families have no row that refuses it, and name it here.
 [[maybe_unused]] void name_every_member(const A& a) {
   [[maybe_unused]] const auto& [layers, hidden, positions, padded_vocab, vocab, tied, norm,
-                                norm_eps, zero_centered_norms, linear_bias, init_std,
-                                hidden_dropout, mtp_layers, numbers_layers] =
-      static_cast<const ModelSizes&>(a);
-  [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, output_gate, sinks,
-                                attention_dropout, window, windowed_layers] =
-      static_cast<const AttentionSizes&>(a);
+                                norm_eps, zero_centered_norms, input_norms, output_norms,
+                                scales_embedding, linear_bias, init_std, hidden_dropout, mtp_layers,
+                                numbers_layers] = static_cast<const ModelSizes&>(a);
+  [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, norms_all_heads,
+                                output_gate, sinks, attention_scale, attention_dropout, window,
+                                windowed_layers] = static_cast<const AttentionSizes&>(a);
   [[maybe_unused]] const auto& [mla, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim] =
       static_cast<const LatentAttentionSizes&>(a);
   [[maybe_unused]] const auto& [linear_layers, linear_key_heads, linear_value_heads, linear_key_dim,
@@ -240,9 +250,10 @@ constexpr Feature kFeatures[] = {
   [[maybe_unused]] const auto& [kinds, mtp_inner_layers, mamba_heads, mamba_head_dim, mamba_groups,
                                 mamba_state] = static_cast<const HybridSizes&>(a);
   [[maybe_unused]] const auto& [position_kind, rotary_fraction, rope_interleaved, unrotated_layers,
-                                rope_theta, rope_scaling, rope_factor, rope_low_freq_factor,
-                                rope_high_freq_factor, rope_original_positions, rope_beta_fast,
-                                rope_beta_slow, rope_mscale, rope_mscale_all_dim, rope_truncates] =
+                                rope_theta, windowed_rope_theta, rope_scaling, rope_factor,
+                                rope_low_freq_factor, rope_high_freq_factor,
+                                rope_original_positions, rope_beta_fast, rope_beta_slow,
+                                rope_mscale, rope_mscale_all_dim, rope_truncates] =
       static_cast<const PositionSettings&>(a);
   [[maybe_unused]] const auto& [ffn, activation, glu_clamp, glu_offset] =
       static_cast<const MlpSizes&>(a);

@@ -178,7 +178,94 @@ void check_rope_numbers(const json& config, std::vector<std::string>& reasons) {
   of_scaling.check_whole(kOriginal, 1, kMaxModelSize);
 }
 
+constexpr const char *kParameters = "rope_parameters", *kLocalTheta = "rope_local_base_freq";
+constexpr const char *kFull = "full_attention", *kWindowed = "sliding_attention";
+
+// The positions of a kind of layer, as the configuration of a model whose layers are all so. Older
+// files scale those of layers without a window alone.
+json of_kind(const json& config, const char* kind) {
+  json flat = json::object();
+  const bool is_full = kind == std::string_view(kFull);
+  const char* theta = is_full ? "rope_theta" : kLocalTheta;
+  if (config.contains(theta)) flat["rope_theta"] = config[theta];
+  if (config.contains("max_position_embeddings")) {
+    flat["max_position_embeddings"] = config["max_position_embeddings"];
+  }
+  if (is_full && config.contains("rope_scaling")) flat["rope_scaling"] = config["rope_scaling"];
+  const json parameters = config.value(kParameters, json());
+  const bool by_kind =
+      parameters.is_object() && (parameters.contains(kFull) || parameters.contains(kWindowed));
+  if (by_kind) {
+    const json of = parameters.value(kind, json::object());
+    if (of.is_object() && !of.empty()) {
+      flat[kParameters] = of;
+      flat.erase("rope_scaling");
+    }
+  } else if (parameters.is_object() && !parameters.empty()) {
+    flat[kParameters] = parameters;
+  }
+  return flat;
+}
+
+bool has_windows(const A& a) {
+  for (int64_t layer = 0; layer < a.layers; ++layer) {
+    if (a.has_window(layer)) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+ConfigRow codec::rope_by_kind(double windowed_theta) {
+  return {.keys = {"rope_theta", kParameters, "rope_scaling", kLocalTheta, kOriginal},
+          .nullable = {"rope_theta", kParameters, "rope_scaling", kLocalTheta, kOriginal},
+          .read =
+              [=](json& config, A& a) {
+                json full = of_kind(config, kFull);
+                read_rope(full, a);
+                if (a.rope_scaling != RopeScaling::none && a.rope_original_positions == 0) {
+                  a.rope_original_positions = a.positions;
+                }
+                A windowed = a;
+                windowed.rope_theta = windowed_theta;
+                json local = of_kind(config, kWindowed);
+                read_rope(local, windowed);
+                const bool alike =
+                    windowed.rope_theta == a.rope_theta && a.rope_scaling == RopeScaling::none;
+                if (has_windows(a) && !alike) a.windowed_rope_theta = windowed.rope_theta;
+                config.erase(kLocalTheta);
+              },
+          .write =
+              [=](const A& a, json& config) {
+                write_rope(a, config);
+                const bool apart = a.windowed_rope_theta > 0;
+                const double theta = apart            ? a.windowed_rope_theta
+                                     : has_windows(a) ? a.rope_theta
+                                                      : windowed_theta;
+                json full = config[kParameters];
+                config[kParameters] = {
+                    {kFull, full}, {kWindowed, {{"rope_type", "default"}, {"rope_theta", theta}}}};
+                config[kLocalTheta] = theta;
+              },
+          .check_numbers =
+              [](const json& config, std::vector<std::string>& reasons) {
+                for (const char* kind : {kFull, kWindowed}) {
+                  check_rope_numbers(of_kind(config, kind), reasons);
+                }
+              },
+          .check =
+              [](const json& config, const A& a, std::vector<std::string>& reasons) {
+                check_rope(of_kind(config, kFull), a, reasons);
+                A windowed = a;
+                windowed.rope_scaling = RopeScaling::none;
+                check_rope(of_kind(config, kWindowed), windowed, reasons);
+                if (a.rope_scaling != RopeScaling::none && has_windows(a) &&
+                    scaling_type(rope_scaling_of(of_kind(config, kWindowed))) != "default") {
+                  reasons.push_back("the positions of layers with a window are scaled");
+                }
+              },
+          .unsupported = require_even_heads};
+}
 
 ConfigRow codec::rope() {
   return {

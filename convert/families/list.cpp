@@ -14,7 +14,9 @@ std::deque<Family> built_in_families() {
       glm4_moe_lite_family(), deepseek_v32_family(), glm_moe_dsa_family(),    phi3_family(),
       ernie4_5_family(),      hy_v3_family(),        bailing_moe_v2_family(), ministral3_family(),
       qwen3_vl_moe_family(),  qwen3_vl_family(),     qwen2_5_vl_family(),     mimo_family(),
-      qwen3_next_family(),    qwen3_5_moe_family(),  qwen3_5_family(),      nemotron_h_family()};
+      qwen3_next_family(),    qwen3_5_moe_family(),  qwen3_5_family(),        nemotron_h_family(),
+      minimax_m2_family(),    olmoe_family(),        olmo2_family(),          olmo3_family(),
+      exaone4_family(),       gemma3_family()};
 }
 
 }  // namespace ferry

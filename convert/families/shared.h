@@ -17,6 +17,7 @@ std::vector<Rule> embedding();
 std::vector<Rule> attention();  // self_attn.{q,k,v,o}_proj, norms and biases where there are any
 std::vector<Rule> latent_attention();     // DeepSeek's
 std::vector<Rule> indexer();              // of sparse attention
+std::vector<Rule> output_norms();         // of what attention and MLP give
 std::vector<Rule> dense_mlp();            // of dense layers: mlp.{gate,up,down}_proj
 std::vector<Rule> experts();              // of MoE layers: norm, mlp.gate, mlp.experts.{expert}.*
 std::vector<Rule> shared_experts();       // DeepSeek's: mlp.shared_experts.*
@@ -30,7 +31,9 @@ std::vector<Rule> mtp_layers();
 
 /// For every Llama-like family. Without an activation: another row has it.
 std::vector<ConfigRow> llama_config(std::optional<Activation> activation = Activation::swiglu);
-std::vector<ConfigRow> latent_config();   // of latent attention
+std::vector<ConfigRow> llama_config_without_rope(
+    std::optional<Activation> activation = Activation::swiglu);  // which comes after windows
+std::vector<ConfigRow> latent_config();                          // of latent attention
 std::vector<ConfigRow> indexer_config();  // of sparse attention, in every layer
 std::vector<ConfigRow>
 mixture_config();  // DeepSeek's, also of GLM: dense layers first, a shared expert

@@ -11,7 +11,7 @@ namespace {
 constexpr double kIndexNormEpsilon = 1e-6;
 }  // namespace
 
-std::vector<ConfigRow> llama_config(std::optional<Activation> activation) {
+std::vector<ConfigRow> llama_config_without_rope(std::optional<Activation> activation) {
   std::vector<ConfigRow> rows = {codec::plain("vocab_size", &A::vocab),
                                  codec::plain("hidden_size", &A::hidden),
                                  codec::plain("intermediate_size", &A::ffn),
@@ -22,10 +22,13 @@ std::vector<ConfigRow> llama_config(std::optional<Activation> activation) {
                                  codec::plain("rms_norm_eps", &A::norm_eps),
                                  codec::plain("initializer_range", &A::init_std),
                                  codec::plain("attention_dropout", &A::attention_dropout),
-                                 codec::plain("tie_word_embeddings", &A::tied),
-                                 codec::rope()};
+                                 codec::plain("tie_word_embeddings", &A::tied)};
   if (activation) rows.push_back(codec::activation({*activation}));
   return rows;
+}
+
+std::vector<ConfigRow> llama_config(std::optional<Activation> activation) {
+  return join({llama_config_without_rope(activation), {codec::rope()}});
 }
 
 std::vector<ConfigRow> latent_config() {

@@ -79,6 +79,13 @@ std::vector<Rule> indexer() {
   };
 }
 
+std::vector<Rule> output_norms() {
+  return {{"decoder.layers.{layer}.self_attention.linear_proj.post_layernorm.weight",
+           {"model.layers.{layer}.post_attention_layernorm.weight"}},
+          {"decoder.layers.{layer}.mlp.linear_fc2.post_layernorm.weight",
+           {"model.layers.{layer}.post_feedforward_layernorm.weight"}}};
+}
+
 std::vector<Rule> dense_mlp() {
   return {
       {"decoder.layers.{layer}.mlp.linear_fc1.layer_norm_weight",

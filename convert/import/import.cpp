@@ -13,6 +13,7 @@
 #include "ckpt/base/option_name.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/megatron/model/layer_spec.h"
 #include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
@@ -236,6 +237,12 @@ Import import_model(const Checkpoint& stored, const ImportOptions& options) {
     state.warnings.insert(state.warnings.end(), more->begin(), more->end());
   }
   state.args = Arguments(read, result, options).make(tensors.dtype, result.flags, checkpoint.path);
+  if (const LayerSpec* spec = layer_spec_of(state.args.value)) {
+    state.warnings.push_back(
+        fmt::format("its layers are those of {}: Megatron Bridge loads them, Megatron-LM alone has "
+                    "none of that kind",
+                    spec->function));
+  }
   state.source = checkpoint.catalog;
   state.tensors = std::move(tensors.tensors);
   state.dropped = std::move(tensors.dropped);

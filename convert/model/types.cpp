@@ -204,10 +204,12 @@ constexpr std::string_view kScaledQueries =
     "its queries are scaled by their position, which Megatron-LM has no argument for";
 constexpr std::string_view kNormedLater =
     "its queries and keys are normed after their positions, in Megatron-LM before them";
-constexpr std::string_view kNormedOutputs =
-    "its norms are of the outputs of attention and MLP, in Megatron-LM of their inputs";
-constexpr std::string_view kNormedTogether =
-    "its norms of queries and keys are over all heads at once, in Megatron-LM over each";
+constexpr std::string_view kGemma4 =
+    "its heads differ in size by layer and its layers share keys and values, which Megatron-LM has "
+    "not";
+constexpr std::string_view kFactors =
+    "it multiplies embeddings, scores, the branches of a layer and logits by factors of its own, "
+    "which Megatron-LM has no arguments for";
 constexpr Reason kReasons[] = {
     {"bailing_hybrid", kDeltaAttention},
     {"deepseek_v4",
@@ -218,9 +220,16 @@ constexpr Reason kReasons[] = {
      "several residual streams, which Megatron-LM's main branch has not"},
     {"ernie4_5_moe",
      "its router has a bias and a softmax, which Megatron-LM does not have together"},
-    {"exaone4", kNormedOutputs},
+    {"gemma4", kGemma4},
+    {"gemma4_text", kGemma4},
+    {"gemma4_unified", kGemma4},
+    {"gemma4_unified_text", kGemma4},
     {"glm5_next", kDeltaAttention},
     {"glm5_next_text", kDeltaAttention},
+    {"granite", kFactors},
+    {"granitemoe", kFactors},
+    {"granitemoehybrid", kFactors},
+    {"granitemoeshared", kFactors},
     {"hunyuan_v1_dense", kNormedLater},
     {"hunyuan_v1_moe", kNormedLater},
     {"hy_v4", "its layers exchange several residual streams, which Megatron-LM has not"},
@@ -229,12 +238,8 @@ constexpr Reason kReasons[] = {
     {"llama4_text", kScaledQueries},
     {"mimo_v2_flash",
      "its heads have more elements for keys than for values, which Megatron-LM has not"},
-    {"minimax_m2", kNormedTogether},
     {"mistral4", kScaledQueries},
     {"mistral_large4", "layers take keys and values of other ones, which Megatron-LM has not"},
-    {"olmo2", kNormedOutputs},
-    {"olmo3", kNormedOutputs},
-    {"olmoe", kNormedTogether},
     {"step3p5", "its number of heads differs by layer, which Megatron-LM has not"},
     {"step3p7", "its number of heads differs by layer, which Megatron-LM has not"},
 };

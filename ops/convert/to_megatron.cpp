@@ -13,6 +13,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/core/recipe_compose.h"
 #include "ckpt/megatron/model/args.h"
+#include "ckpt/megatron/model/layer_spec.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
@@ -61,6 +62,7 @@ void say_layout(const ParallelLayout& sizes, const ParallelTarget& target,
 // The command line that loads it, as far as the checkpoint does not say it.
 std::vector<std::string> loading_flags(const Import& model, const ParallelLayout& sizes,
                                        const ConvertOptions& options) {
+  if (model.state.args.value.has(kLayerSpec)) return {};  // Megatron-LM alone does not load it
   std::vector<std::string> flags = {"--load " + options.target, "--use-checkpoint-args"};
   if (options.to == ConvertTarget::torch) flags.push_back("--ckpt-format torch");
   if (options.optimizer) {

@@ -40,6 +40,12 @@ std::vector<std::string> untrainable_reasons(const Architecture& a) {
   add(a.any_linear(), "a gated delta net (linear_attention_freq)");
   add(a.output_gate, "a gate on the attention's output (attention_output_gate)");
   add(a.zero_centered_norms, "a norm stored less 1 (layernorm_zero_centered_gamma)");
+  add(!a.input_norms || a.output_norms, "a norm of what attention and MLP give");
+  add(a.norms_all_heads, "a norm over all heads of queries or keys");
+  add(a.scales_embedding, "a factor on embeddings");
+  add(a.attention_scale != 0, "a scale on attention's scores (softmax_scale)");
+  add(a.windowed_rope_theta != 0, "a rotary base for layers with a window");
+  add(a.activation == Activation::tanh_geglu, "gated GELU in its tanh form");
   add(a.sinks, "a learned score for no key (softmax_type)");
   add(a.index_heads > 0, "sparse attention (experimental_attention_variant)");
   add(a.glu_clamp != 0, "a clamp of gate and up (activation_func_clamp_value)");

@@ -21,6 +21,7 @@ kernels::Activation activation_of(const Architecture& architecture) {
       return kernels::Activation::quick_geglu;
     case Activation::xielu:
       return kernels::Activation::xielu;
+    case Activation::tanh_geglu:
     case Activation::other:
       break;
   }

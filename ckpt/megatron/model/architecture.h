@@ -16,6 +16,7 @@ enum class Activation : uint8_t {
   gelu_tanh,
   squared_relu,
   quick_geglu,
+  tanh_geglu,  // gated GELU in its tanh form
   xielu,
   other
 };
@@ -38,7 +39,10 @@ struct ModelSizes {
   double norm_eps = 1e-5;
   /// Norms of the hidden state, and of queries and keys, are stored less 1 in Megatron.
   bool zero_centered_norms = false;
-  bool linear_bias = false;  // of every linear layer, QKV included
+  /// Attention and MLP norm what they take, and what they give before it is added.
+  bool input_norms = true, output_norms = false;
+  bool scales_embedding = false;  // by the root of the hidden size
+  bool linear_bias = false;       // of every linear layer, QKV included
   double init_std = 0.02;
   double hidden_dropout = 0;
   int64_t mtp_layers = 0;  // multi-token prediction
@@ -52,8 +56,10 @@ struct AttentionSizes {
   int64_t head_dim = 0;  // of queries and keys; not for latent attention
   bool qkv_bias = false;
   bool qk_norm = false;
-  bool output_gate = false;  // the heads' outputs are multiplied by a sigmoid of the input
-  bool sinks = false;        // a learned score for each head, of no key, takes part in the softmax
+  bool norms_all_heads = false;  // at once, where queries and keys are normed
+  bool output_gate = false;      // the heads' outputs are multiplied by a sigmoid of the input
+  bool sinks = false;  // a learned score for each head, of no key, takes part in the softmax
+  double attention_scale = 0;  // on scores; 0: one over the root of head_dim
   double attention_dropout = 0;
   int64_t window = 0;                 // tokens a query sees, itself included; 0: all before it
   std::vector<bool> windowed_layers;  // empty: all, when there is a window
@@ -131,6 +137,7 @@ struct PositionSettings {
   bool rope_interleaved = false;       // pairs of elements next to each other are rotated
   std::vector<bool> unrotated_layers;  // without positions; empty: none
   double rope_theta = 10000;
+  double windowed_rope_theta = 0;  // of layers with a window, which are not scaled; 0: as others
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;   // llama3
@@ -154,7 +161,8 @@ struct MlpSizes {
   double glu_offset = 0;  // added to up before it is multiplied
 
   bool gated() const {
-    return activation == Activation::swiglu || activation == Activation::quick_geglu;
+    return activation == Activation::swiglu || activation == Activation::quick_geglu ||
+           activation == Activation::tanh_geglu;
   }
 };
 

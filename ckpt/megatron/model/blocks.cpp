@@ -25,6 +25,12 @@ int64_t qkv(const A& a) {
   const int64_t heads = times(a.output_gate ? 2 : 1, a.heads);
   return times(plus(heads, times(2, a.groups)), a.head_dim);
 }
+int64_t query_norm(const A& a) {
+  return a.norms_all_heads ? times(a.heads, a.head_dim) : a.head_dim;
+}
+int64_t key_norm(const A& a) {
+  return a.norms_all_heads ? times(a.groups, a.head_dim) : a.head_dim;
+}
 int64_t heads(const A& a) { return a.heads; }
 int64_t all_heads(const A& a) { return times(a.heads, a.mla ? a.v_dim : a.head_dim); }
 int64_t q_lora(const A& a) { return a.q_lora_rank; }
@@ -77,6 +83,10 @@ bool is_moe(const A& a, int64_t layer) { return a.is_moe(layer); }
 bool is_mamba(const A& a, int64_t layer) { return a.kind(layer) == LayerKind::mamba; }
 bool has_latent_experts(const A& a, int64_t) { return a.expert_width > 0; }
 bool has_layer_norm(const A& a, int64_t) { return a.norm == Norm::layer; }
+bool has_input_norm(const A& a, int64_t) { return a.input_norms; }
+bool has_input_layer_norm(const A& a, int64_t) { return a.input_norms && a.norm == Norm::layer; }
+bool has_output_norm(const A& a, int64_t) { return a.output_norms; }
+bool has_output_layer_norm(const A& a, int64_t) { return a.output_norms && a.norm == Norm::layer; }
 bool has_linear_bias(const A& a, int64_t) { return a.linear_bias; }
 bool has_qkv_bias(const A& a, int64_t) { return a.qkv_bias || a.linear_bias; }
 bool has_sinks(const A& a, int64_t) { return a.sinks; }
@@ -137,19 +147,28 @@ constexpr ParameterRow kAttentionOutput[] = {
     {"self_attention.core_attention.softmax_offset", rows, normal, {heads}, has_sinks},
     {"self_attention.linear_proj.weight", columns, scaled_normal, {hidden, all_heads}},
     {"self_attention.linear_proj.bias", replicated, zeros, {hidden}, has_linear_bias},
-    {"self_attention.linear_proj.post_layernorm.weight", replicated, ones},
-    {"self_attention.linear_proj.post_layernorm.bias", replicated, zeros},
+    {"self_attention.linear_proj.post_layernorm.weight",
+     replicated,
+     ones,
+     {hidden},
+     has_output_norm},
+    {"self_attention.linear_proj.post_layernorm.bias",
+     replicated,
+     zeros,
+     {hidden},
+     has_output_layer_norm},
 };
 
 constexpr ParameterRow kAttention[] = {
     {.name = "self_attention.linear_qkv.layer_norm_weight",
      .first_values = ones,
      .shape = {hidden},
+     .when = has_input_norm,
      .separate_norm = "input_layernorm.weight"},
     {.name = "self_attention.linear_qkv.layer_norm_bias",
      .first_values = zeros,
      .shape = {hidden},
-     .when = has_layer_norm,
+     .when = has_input_layer_norm,
      .separate_norm = "input_layernorm.bias"},
     {"self_attention.linear_qkv.weight", rows, normal, {qkv, hidden}},
     {"self_attention.linear_qkv.bias", rows, zeros, {qkv}, has_qkv_bias},
@@ -203,9 +222,9 @@ constexpr ParameterRow kLatentAttention[] = {
 };
 
 constexpr ParameterRow kHeadNorms[] = {
-    {"self_attention.q_layernorm.weight", replicated, ones, {head_dim}, has_qk_norm},
+    {"self_attention.q_layernorm.weight", head_rows, ones, {query_norm}, has_qk_norm},
     {"self_attention.q_layernorm.bias", replicated, zeros, {head_dim}, has_qk_layer_norm},
-    {"self_attention.k_layernorm.weight", replicated, ones, {head_dim}, has_qk_norm},
+    {"self_attention.k_layernorm.weight", head_rows, ones, {key_norm}, has_qk_norm},
     {"self_attention.k_layernorm.bias", replicated, zeros, {head_dim}, has_qk_layer_norm},
 };
 
@@ -284,11 +303,12 @@ constexpr ParameterRow kMlp[] = {
     {.name = "mlp.linear_fc1.layer_norm_weight",
      .first_values = ones,
      .shape = {hidden},
+     .when = has_input_norm,
      .separate_norm = "pre_mlp_layernorm.weight"},
     {.name = "mlp.linear_fc1.layer_norm_bias",
      .first_values = zeros,
      .shape = {hidden},
-     .when = has_layer_norm,
+     .when = has_input_layer_norm,
      .separate_norm = "pre_mlp_layernorm.bias"},
     {"mlp.linear_fc1.weight", gated_rows, normal, {fc1, hidden}},
     {"mlp.linear_fc1.bias", gated_rows, zeros, {fc1}, has_linear_bias},
@@ -296,8 +316,8 @@ constexpr ParameterRow kMlp[] = {
     {"mlp.activation_func.alpha_n", replicated, xielu_negative, {one}, has_xielu},
     {"mlp.linear_fc2.weight", columns, scaled_normal, {hidden, ffn}},
     {"mlp.linear_fc2.bias", replicated, zeros, {hidden}, has_linear_bias},
-    {"mlp.linear_fc2.post_layernorm.weight", replicated, ones},
-    {"mlp.linear_fc2.post_layernorm.bias", replicated, zeros},
+    {"mlp.linear_fc2.post_layernorm.weight", replicated, ones, {hidden}, has_output_norm},
+    {"mlp.linear_fc2.post_layernorm.bias", replicated, zeros, {hidden}, has_output_layer_norm},
 };
 
 constexpr ParameterRow kMixture[] = {

@@ -33,6 +33,7 @@ enum class Split : uint8_t {
   gated_rows,   // axis 0 holds gate, then up, each of them split (rows where there is no gate)
   columns,      // axis 1
   latent_rows,  // MLA down-projections: rows, or replicated, as the module was chosen
+  head_rows,    // norms of queries and keys: rows where they are over all heads, or replicated
 };
 
 /// The values that training starts from.

@@ -348,6 +348,9 @@ class ModelLayout::Builder {
     if (split == Split::latent_rows) {
       split = choice_.split_latent_down ? Split::rows : Split::replicated;
     }
+    if (split == Split::head_rows) {
+      split = layout_.run_.norms_all_heads ? Split::rows : Split::replicated;
+    }
     if (split == Split::replicated) {
       if (rank > 0) parameter.first_copy = false;
       add_box(parameter, tensor, std::move(box));

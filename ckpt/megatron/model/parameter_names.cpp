@@ -139,6 +139,8 @@ std::string usual_spelling(std::string name) {
       {"decoder.final_norm.", "decoder.final_layernorm."},
       {".mtp_model_layer.", ".transformer_layer."},
       {".mixer.conv1d_", ".mixer.conv1d."},
+      {".self_attention.q_norm.", ".self_attention.q_layernorm."},
+      {".self_attention.k_norm.", ".self_attention.k_layernorm."},
       {".mlp.0.", ".mlp.linear_fc1.layer_norm_"},
       {".mlp.1.basic_ops.0.", ".mlp.linear_fc1."},
       {".mlp.1.basic_ops.1.", ".mlp.linear_fc1."},

@@ -6,6 +6,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/model/hybrid_layers.h"
+#include "ckpt/megatron/model/layer_spec.h"
 
 namespace ferry {
 namespace {
@@ -292,6 +293,7 @@ RunArguments read_run_arguments(const Value& args) {
   run.grouped_experts = flag(args, "moe_grouped_gemm");
   run.linear_biases = flag(args, "add_bias_linear");
   run.decays_qk_norms = flag(args, "apply_wd_to_qk_layernorm");
+  if (const LayerSpec* spec = layer_spec_of(args)) run.norms_all_heads = spec->norms_all_heads;
   run.fp32_gradients = reduces_in_fp32(args);
   run.other_modules = other_modules(args);
   run.overlap_param_gather_with_step = flag(args, "overlap_param_gather_with_optimizer_step");

@@ -70,6 +70,7 @@ struct RunArguments {
   bool grouped_experts = false;
   bool linear_biases = false;    // in all linear layers, routers and experts too
   bool decays_qk_norms = false;  // weight decay of norms of queries and keys
+  bool norms_all_heads = false;  // at once, where queries and keys are normed
   bool fp32_gradients = true;    // reduced in fp32, whatever the parameters' dtype
   /// An argument that builds other modules than those whose parameters are known in their order
   /// ("moe_single_grouped_weight"); empty: there is none. Matters to what is written flat.

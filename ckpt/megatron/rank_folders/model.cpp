@@ -132,6 +132,7 @@ class Placer {
     const int64_t ranks = row.routed ? run_.expert_tensor : run_.tensor;
     Dims shape = view.shape;
     const bool by_rows = split == Split::rows || split == Split::gated_rows ||
+                         (split == Split::head_rows && run_.norms_all_heads) ||
                          (split == Split::latent_rows && latent_is_split(view));
     if (by_rows && !shape.empty()) shape[0] = checked_multiply(shape[0], ranks, view.name);
     if (split == Split::columns && shape.size() > 1) {

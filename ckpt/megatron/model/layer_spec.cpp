@@ -1,0 +1,63 @@
+#include "ckpt/megatron/model/layer_spec.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace ferry {
+namespace {
+
+constexpr LayerSpec kLayerSpecs[] = {
+    {.function = "megatron.bridge.models.minimax_m2.minimax_m2_provider.minimax_m2_layer_spec",
+     .model_type = "minimax_m2",
+     .norms_all_heads = true,
+     .expert_bias = true},
+    {.function = "megatron.bridge.models.olmoe.olmoe_provider.olmoe_layer_spec",
+     .model_type = "olmoe",
+     .norms_all_heads = true},
+    {.function = "megatron.bridge.models.exaone.exaone4.exaone4_provider.exaone4_layer_spec",
+     .model_type = "exaone4",
+     .input_norms = false,
+     .output_norms = true},
+    {.function = "megatron.bridge.models.gemma.gemma3_provider.gemma3_layer_spec",
+     .model_type = "gemma3_text",
+     .output_norms = true,
+     .scales_embedding = true},
+};
+
+std::string_view last_part(std::string_view dotted) {
+  return dotted.substr(dotted.find_last_of('.') + 1);
+}
+
+}  // namespace
+
+void LayerSpec::apply(Architecture& a) const {
+  a.input_norms = input_norms;
+  a.output_norms = output_norms;
+  a.norms_all_heads = norms_all_heads;
+  a.scales_embedding = scales_embedding;
+}
+
+const LayerSpec* layer_spec_of(const Value& args) {
+  const Value named = args.get(kLayerSpec);
+  const std::string_view function = named.kind() == ValueKind::global
+                                        ? std::string_view(named.text())
+                                        : named.string().value_or("");
+  const std::string_view type = args.get("llm_model_type").string().value_or("");
+  const auto* found = std::ranges::find_if(kLayerSpecs, [&](const LayerSpec& each) {
+    return last_part(each.function) == last_part(function) || each.model_type == type;
+  });
+  return found != std::end(kLayerSpecs) ? found : nullptr;
+}
+
+const LayerSpec* layer_spec_of(const Architecture& a, bool& is_usual) {
+  is_usual = a.input_norms && !a.output_norms && !a.norms_all_heads && !a.scales_embedding;
+  if (is_usual) return nullptr;
+  const auto* found = std::ranges::find_if(kLayerSpecs, [&](const LayerSpec& each) {
+    return each.input_norms == a.input_norms && each.output_norms == a.output_norms &&
+           each.norms_all_heads == a.norms_all_heads &&
+           each.scales_embedding == a.scales_embedding && each.expert_bias == a.expert_bias;
+  });
+  return found != std::end(kLayerSpecs) ? found : nullptr;
+}
+
+}  // namespace ferry

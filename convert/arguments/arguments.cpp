@@ -116,10 +116,12 @@ class Reader {
       a_.groups = *groups;
     }
     if (a_.head_dim == 0 && a_.heads > 0) a_.head_dim = a_.hidden / a_.heads;
-    // What is the usual scale but for rounding is that.
-    a_.attention_scale = get("softmax_scale").real().value_or(0);
-    const double usual = a_.head_dim > 0 ? 1 / std::sqrt(static_cast<double>(a_.head_dim)) : 0;
-    if (std::fabs(a_.attention_scale - usual) < 1e-12) a_.attention_scale = 0;
+    if (const auto scale = get("softmax_scale").real(); scale && *scale > 0) {
+      // Almost always the root of a whole number.
+      const double scalar = 1 / (*scale * *scale), whole = std::round(scalar);
+      a_.attention_scalar = std::fabs(scalar - whole) < 1e-9 * scalar ? whole : scalar;
+      if (a_.attention_scalar == static_cast<double>(a_.head_dim)) a_.attention_scalar = 0;
+    }
     const auto norm = get("normalization").string().value_or("");
     a_.sinks = says("softmax_type", "learnable");
     a_.norm = args_.has("normalization") ? value_of(norm_words(), norm, Norm::rms) : Norm::layer;

@@ -90,7 +90,7 @@ class Writer {
     put("num_query_groups", grouped ? draft_.integer(a_.groups) : draft_.none());
     put("normalization", word_of(norm_words(), a_.norm));
     put("apply_query_key_layer_scaling", false);
-    if (a_.attention_scale > 0) put("softmax_scale", a_.attention_scale);
+    if (a_.attention_scalar > 0) put("softmax_scale", 1 / std::sqrt(a_.attention_scalar));
     if (!a_.sinks) return;
     put("softmax_type", "learnable");
     say("--softmax-type learnable");
@@ -156,12 +156,18 @@ class Writer {
         write_linear_scaling();
         break;
       case RopeScaling::llama3:
+        if (a_.scales_embedding) return refuse_scaling();
         write_llama3_scaling();
         break;
       case RopeScaling::yarn:
+        if (a_.scales_embedding) return refuse_scaling();
         write_yarn();
         break;
     }
+  }
+
+  void refuse_scaling() {
+    problem("its positions are scaled, but not linearly, as those of that layer spec are");
   }
 
   void write_linear_scaling() {

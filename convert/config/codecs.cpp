@@ -163,19 +163,18 @@ ConfigRow activation(std::vector<Activation> supported, std::string_view key) {
 
 ConfigRow attention_scalar() {
   const std::string name = "query_pre_attn_scalar";
-  const auto scalar_of = [](const A& a) {
-    const double scale = a.attention_scale;
-    return scale == 0 ? static_cast<double>(a.head_dim) : 1 / (scale * scale);
-  };
   return {.keys = {name},
           .numbers = {{.key = name, .least = 1}},
           .read =
               [=](json& config, A& a) {
                 const int64_t scalar = integer_of(config, name.c_str(), a.head_dim);
-                a.attention_scale =
-                    scalar == a.head_dim ? 0 : 1 / std::sqrt(static_cast<double>(scalar));
+                a.attention_scalar = scalar == a.head_dim ? 0 : static_cast<double>(scalar);
               },
-          .write = [=](const A& a, json& config) { config[name] = std::llround(scalar_of(a)); }};
+          .write =
+              [=](const A& a, json& config) {
+                config[name] =
+                    a.attention_scalar == 0 ? a.head_dim : std::llround(a.attention_scalar);
+              }};
 }
 
 // Megatron-LM's quick GEGLU has 1.702 as a constant.

@@ -160,8 +160,8 @@ constexpr Feature kFeatures[] = {
     {"query/key norms (qk_layernorm)", [](const A& a) { return flag_text(a.qk_norm); }},
     {"query/key norms over all heads at once",
      [](const A& a) { return flag_text(a.norms_all_heads); }},
-    {"a scale on attention's scores other than one over the root of a head's size (softmax_scale)",
-     [](const A& a) { return real_text(a.attention_scale); }},
+    {"another divisor of attention's scores than the root of a head's size (softmax_scale)",
+     [](const A& a) { return real_text(a.attention_scalar); }},
     {"a gate on the attention's output (attention_output_gate)",
      [](const A& a) { return flag_text(a.output_gate); }},
     {"layers with linear attention (linear_attention_freq)",
@@ -237,7 +237,7 @@ constexpr Feature kFeatures[] = {
                                 scales_embedding, linear_bias, init_std, hidden_dropout, mtp_layers,
                                 numbers_layers] = static_cast<const ModelSizes&>(a);
   [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, norms_all_heads,
-                                output_gate, sinks, attention_scale, attention_dropout, window,
+                                output_gate, sinks, attention_scalar, attention_dropout, window,
                                 windowed_layers] = static_cast<const AttentionSizes&>(a);
   [[maybe_unused]] const auto& [mla, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim] =
       static_cast<const LatentAttentionSizes&>(a);

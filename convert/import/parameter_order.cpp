@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 // Modules of a layer, in order. '#' is the router and the experts, in either order.
-constexpr std::array<std::string_view, 67> kListedModules = {"norm",
+constexpr std::array<std::string_view, 69> kListedModules = {"norm",
                                                              "mixer",
                                                              "mixer.conv1d",
                                                              "mixer.in_proj",
@@ -81,7 +81,9 @@ constexpr std::array<std::string_view, 67> kListedModules = {"norm",
                                                              "attention_layernorm",
                                                              "input_layernorm",
                                                              "feedforward_layernorm",
-                                                             "post_attention_layernorm"};
+                                                             "post_attention_layernorm",
+                                                             "pre_feedforward_layernorm",
+                                                             "post_feedforward_layernorm"};
 constexpr std::array<std::string_view, 10> kListedOfExperts = {"gate_up_proj",
                                                                "gate_up_proj_bias",
                                                                "down_proj_all",

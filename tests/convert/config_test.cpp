@@ -105,6 +105,10 @@ TEST_P(Configs, OlderFilesSayTheSame) {
   const Architecture expected = read_config(config, std::nullopt, "new").architecture;
   if (config.contains("rope_parameters")) {
     json scaling = config["rope_parameters"];
+    if (scaling.contains("full_attention")) {
+      config["rope_local_base_freq"] = scaling["sliding_attention"]["rope_theta"];
+      scaling = json(scaling["full_attention"]);
+    }
     config["rope_theta"] = scaling["rope_theta"];
     scaling.erase("rope_theta");
     scaling["type"] = scaling["rope_type"];

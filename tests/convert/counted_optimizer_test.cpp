@@ -52,8 +52,9 @@ std::vector<std::string> names_in_memory(const std::vector<CountedParameter>& li
 TEST_P(ParameterOrder, IsThatOfTransformers) {
   const auto expected = names_["parameters"].get<std::vector<std::string>>();
   const std::string type = names_["config"]["model_type"];
-  const std::set<std::string> router_comes_first = {"mixtral", "qwen2_moe",  "gpt_oss",
-                                                    "hy_v3",   "qwen3_next", "qwen3_5_moe_text"};
+  const std::set<std::string> router_comes_first = {"mixtral",    "qwen2_moe",  "gpt_oss",
+                                                    "hy_v3",      "qwen3_next", "qwen3_5_moe_text",
+                                                    "minimax_m2", "olmoe"};
   const bool router_first = router_comes_first.contains(type);
   const auto listed = listed_parameters(stored(), {true, router_first}, "optimizer.pt");
   EXPECT_EQ(names_in_memory(listed, type), expected);

@@ -119,6 +119,8 @@ bool ignored(const std::string& key) {
                                                 "moe_layer_freq",
                                                 "max_window_layers",
                                                 "no_rope_layer_interval",
+                                                "sliding_window_pattern",
+                                                "_sliding_window_pattern",
                                                 "original_max_position_embeddings"};
   return std::find(keys.begin(), keys.end(), key) != keys.end() || key.starts_with("summary_");
 }

@@ -173,7 +173,7 @@ TEST(Types, UnreadMembersOfAFamilysOwnTypeAreNamed) {
 
 // Where model_type is missing, the class's name says what it is.
 TEST(Types, ClassesThatComputeOtherwiseAreNeverReadEither) {
-  for (const char* name : {"Olmo2ForCausalLM", "HeliumForCausalLM", "CwmForCausalLM"}) {
+  for (const char* name : {"Gemma2ForCausalLM", "HeliumForCausalLM", "CwmForCausalLM"}) {
     json config = unknown_config({{"architectures", {name}}});
     EXPECT_EQ(error_of(config, "llama"), "") << name;  // its own model_type counts
     config.erase("model_type");

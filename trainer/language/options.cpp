@@ -43,7 +43,7 @@ std::vector<std::string> untrainable_reasons(const Architecture& a) {
   add(!a.input_norms || a.output_norms, "a norm of what attention and MLP give");
   add(a.norms_all_heads, "a norm over all heads of queries or keys");
   add(a.scales_embedding, "a factor on embeddings");
-  add(a.attention_scale != 0, "a scale on attention's scores (softmax_scale)");
+  add(a.attention_scalar != 0, "a scale on attention's scores (softmax_scale)");
   add(a.windowed_rope_theta != 0, "a rotary base for layers with a window");
   add(a.activation == Activation::tanh_geglu, "gated GELU in its tanh form");
   add(a.sinks, "a learned score for no key (softmax_type)");

@@ -59,7 +59,7 @@ struct AttentionSizes {
   bool norms_all_heads = false;  // at once, where queries and keys are normed
   bool output_gate = false;      // the heads' outputs are multiplied by a sigmoid of the input
   bool sinks = false;  // a learned score for each head, of no key, takes part in the softmax
-  double attention_scale = 0;  // on scores; 0: one over the root of head_dim
+  double attention_scalar = 0;  // by the root of which scores are divided; 0: head_dim
   double attention_dropout = 0;
   int64_t window = 0;                 // tokens a query sees, itself included; 0: all before it
   std::vector<bool> windowed_layers;  // empty: all, when there is a window

@@ -24,7 +24,8 @@ json ids(const std::vector<int64_t>& ids) {
 void report_differences(const Family& family, const Architecture& a,
                         std::vector<std::string>& warnings) {
   constexpr double kFixedFactor = 8;
-  const bool linear = a.rope_scaling == RopeScaling::linear;
+  // Megatron Bridge's layers with scaled embeddings take it.
+  const bool linear = a.rope_scaling == RopeScaling::linear && !a.scales_embedding;
   if (linear || (a.rope_scaling == RopeScaling::llama3 && a.rope_factor != kFixedFactor)) {
     warnings.push_back(fmt::format(
         "positions are scaled by {}, but Megatron-LM's pretrain_gpt.py does not hand {} on to the "

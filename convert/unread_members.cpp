@@ -40,6 +40,8 @@ constexpr std::string_view kHarmless[] = {
     "chunk_size", "expand", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap",
     "rescale_prenorm_residual", "time_step_floor", "time_step_limit", "time_step_max",
     "time_step_min", "use_mamba_kernels",
+    // derived by transformers from layer_types
+    "_sliding_window_pattern",
     // of positions in pictures: a token's are the same along all three axes
     "mrope_interleaved", "mrope_section",
     // of tokens
@@ -239,15 +241,24 @@ class MemberJudge {
       return found != config_.end() && found->is_object() && !found->empty();
     };
     const std::string within = holds("rope_scaling") ? "rope_scaling." : "rope_parameters.";
-    const json parameters = rope_scaling_of(config_);
-    for (const auto& [name, value] : parameters.items()) {
-      if (!has_name(kRopeKnown, name)) judge(name, value, within);
-    }
+    judge_parameters(rope_scaling_of(config_), within);
   }
 
   std::vector<UnreadMember> members;
 
  private:
+  // Parameters of all layers, or of each kind of layer where the family has them by kind.
+  void judge_parameters(const json& parameters, const std::string& within) {
+    const bool by_kind = family_.has_member("rope_local_base_freq");
+    for (const auto& [name, value] : parameters.items()) {
+      if (by_kind && value.is_object()) {
+        judge_parameters(value, within + name + ".");
+      } else if (!has_name(kRopeKnown, name)) {
+        judge(name, value, within);
+      }
+    }
+  }
+
   const Family& family_;
   const A& a_;
   const json& config_;

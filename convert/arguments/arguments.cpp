@@ -48,6 +48,7 @@ class Reader {
     read_positions();
     read_linear_attention();
     read_window();
+    if (a_.window == 0) a_.windowed_rope_theta = 0;
     read_mlp();
     read_alternation();
     if (a_.experts > 0) read_moe();
@@ -275,14 +276,15 @@ class Reader {
     a_.rope_mscale_all_dim = get("mscale_all_dim").real().value_or(0);
   }
 
-  // Of so many layers with a window and so many without, in turn.
+  // The pattern: so many layers with a window, then so many without.
   void read_window_in_turn(int64_t window) {
     const Value turns = get("interleaved_attn_pattern");
     const int64_t with = turns.size() == 2 ? turns[0].integer().value_or(0) : 0;
     const int64_t all = with + (turns.size() == 2 ? turns[1].integer().value_or(0) : 0);
-    if (window < 1 || window > kMaxModelSize || with < 1 || all <= with || all > kMaxLayers) {
+    if (window < 1 || window > kMaxModelSize || with < 0 || all <= with || all > kMaxLayers) {
       return problem("window_size is one number, and interleaved_attn_pattern not two");
     }
+    if (with == 0) return;
     a_.window = window;
     for (int64_t layer = 0; layer < std::clamp<int64_t>(a_.layers, 0, kMaxLayers); ++layer) {
       a_.windowed_layers.push_back(layer % all < with);

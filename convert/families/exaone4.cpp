@@ -26,16 +26,17 @@ ConfigRow windows() {
 }  // namespace
 
 Family exaone4_family() {
-  return {.name = "exaone4",
-          .class_name = "Exaone4ForCausalLM",
-          .rules = shared::join({shared::embedding(), shared::attention(), shared::output_norms(),
-                                 shared::dense_mlp(), shared::head()}),
-          .config = shared::join(
-              {shared::llama_config(),
-               {codec::or_null(codec::plain("head_dim", &A::head_dim)),
-                codec::implied(&A::qk_norm, true), codec::implied(&A::input_norms, false),
-                codec::implied(&A::output_norms, true), windows()}}),
-          .defaults = R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 32, "sliding_window": 4096})"};
+  return {
+      .name = "exaone4",
+      .class_name = "Exaone4ForCausalLM",
+      .rules = shared::join({shared::embedding(), shared::attention(), shared::output_norms(),
+                             shared::dense_mlp(), shared::head()}),
+      .config =
+          shared::join({shared::llama_config(),
+                        {codec::or_null(codec::plain("head_dim", &A::head_dim)),
+                         codec::implied(&A::qk_norm, true), codec::implied(&A::input_norms, false),
+                         codec::implied(&A::output_norms, true), windows()}}),
+      .defaults = R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 32, "sliding_window": 4096})"};
 }
 
 }  // namespace ferry

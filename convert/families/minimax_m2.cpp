@@ -10,22 +10,22 @@ using A = Architecture;
 
 // The hub's files give the rotated part of a head in elements.
 ConfigRow rotary_elements() {
-  return {.keys = {"rotary_dim"},
-          .nullable = {"rotary_dim"},
-          .numbers = {{.key = "rotary_dim", .least = 1, .most = kMaxHeads}},
-          .read =
-              [](nlohmann::json& config, A& a) {
-                const auto given = config.find("rotary_dim");
-                if (given == config.end()) return;
-                if (given->is_number_integer() && a.head_dim > 0 &&
-                    !config.contains("partial_rotary_factor")) {
-                  config["partial_rotary_factor"] =
-                      given->get<double>() / static_cast<double>(a.head_dim);
-                }
-                config.erase("rotary_dim");
-              },
-          .write = [](const A& a,
-                      nlohmann::json& config) { config["rotary_dim"] = a.rotary_part(); }};
+  return {
+      .keys = {"rotary_dim"},
+      .nullable = {"rotary_dim"},
+      .numbers = {{.key = "rotary_dim", .least = 1, .most = kMaxHeads}},
+      .read =
+          [](nlohmann::json& config, A& a) {
+            const auto given = config.find("rotary_dim");
+            if (given == config.end()) return;
+            if (given->is_number_integer() && a.head_dim > 0 &&
+                !config.contains("partial_rotary_factor")) {
+              config["partial_rotary_factor"] =
+                  given->get<double>() / static_cast<double>(a.head_dim);
+            }
+            config.erase("rotary_dim");
+          },
+      .write = [](const A& a, nlohmann::json& config) { config["rotary_dim"] = a.rotary_part(); }};
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ class Maker {
 
   void make_experts(Architecture& a) {
     a.experts = 2 * pick(1, 2);
-    // Of sigmoid routers some renormalise the score of one expert.
+    // Some sigmoid routers renormalise the score of one expert.
     a.experts_per_token = pick(a.router_score == RouterScore::sigmoid ? 2 : 1, a.experts);
     a.expert_ffn = 2 * pick(1, 3);
     a.moe_layers.assign(static_cast<size_t>(a.layers), true);

@@ -75,6 +75,8 @@ fi
 "$FERRY_PYTHON" tests/interop/checkpoints/check_import.py "$ferry"
 # With FERRY_MEGATRON_CPU, a folder in which Megatron-LM itself runs on a CPU, that loads GLM-4.5 and continues its runs.
 [ -z "${FERRY_MEGATRON_CPU:-}" ] || [ ! -d ../shared/peers/megatron ] || "$FERRY_PYTHON" tests/interop/checkpoints/check_megatron.py "$ferry" "$FERRY_MEGATRON_CPU" ../shared/peers/megatron
+# With FERRY_BRIDGE besides, Megatron Bridge's package, its modules load the families that have layers of their own there.
+[ -z "${FERRY_MEGATRON_CPU:-}" ] || [ -z "${FERRY_BRIDGE:-}" ] || "$FERRY_PYTHON" tests/interop/checkpoints/check_bridge.py "$ferry" "$FERRY_MEGATRON_CPU" "$FERRY_BRIDGE"
 "$FERRY_PYTHON" tests/interop/checkpoints/check_rewrite.py "$ferry"
 "$FERRY_PYTHON" tests/interop/checkpoints/check_quantised.py "$ferry"
 # Without --every it is all types of transformers, which takes some minutes.

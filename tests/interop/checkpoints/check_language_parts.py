@@ -27,6 +27,8 @@ MODELS = {  # type: (text_config, vision_config, other members)
     'mistral3': (dict(TEXT, model_type='ministral3', head_dim=8, rope_parameters=dict(rope_type='yarn', rope_theta=1e6, factor=16.0, original_max_position_embeddings=16384, beta_fast=32.0,
                                                                                        beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.0)),
                  dict(model_type='pixtral', hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14), {}),
+    'gemma3': (dict(TEXT, head_dim=8, query_pre_attn_scalar=8, sliding_window=16, sliding_window_pattern=2),
+               dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14), dict(mm_tokens_per_image=4)),
     'kimi_k25': (dict(TEXT, **LATENT, model_type='deepseek_v3', rms_norm_eps=1e-6), dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2), {}),
 }
 

@@ -49,6 +49,18 @@ struct AdapterSummary {
   bool any() const { return tensors > 0 || wrapped > 0; }
 };
 
+/// The program that is to load a Hugging Face folder.
+enum class Loader : uint8_t { any, transformers, vllm, sglang };
+
+/// Something in a Hugging Face folder that a program which loads the model would stumble over.
+struct Finding {
+  bool is_problem = true;  // the model would not load, or not as it was saved; false: a warning
+  std::string kind;        // for programs: "missing", "shape", "index", ... (ops/check.h)
+  std::string subject;     // the file, tensor or member; of several tensors a name with '*'
+  std::string what;        // one sentence
+  std::string advice;      // what to do
+};
+
 /// Whether a Hugging Face folder holds the model that its config.json describes.
 struct ModelCheck {
   std::vector<std::string> problems;  // transformers would not load the model whole

@@ -28,6 +28,7 @@ set(public_headers
     ckpt/memory/save.h
     ckpt/store/options.h
     ckpt/summary.h
+    ops/check.h
     ops/convert.h
     ops/diff.h
     ops/inspect.h

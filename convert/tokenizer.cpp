@@ -99,6 +99,7 @@ class Finder {
     const std::string text = read_file(files_, found->from, kMaxJsonBytes);
     JsonScalars handler(std::move(visit));
     if (!nlohmann::json::sax_parse(text, &handler)) {
+      result_.unreadable.emplace_back(name);
       result_.warnings.push_back(
           fmt::format("{} is not valid JSON; it is copied as it is", found->from));
       return false;

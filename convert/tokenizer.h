@@ -23,7 +23,8 @@ struct Tokenizer {
   /// As generation_config.json says, else by the texts in tokenizer_config.json and
   /// special_tokens_map.json.
   SpecialTokens special;
-  bool names_special = false;  // one of those is there
+  bool names_special = false;           // one of those is there
+  std::vector<std::string> unreadable;  // files that are not valid JSON; warnings name them, too
   std::vector<std::string> warnings;
 };
 

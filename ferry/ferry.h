@@ -4,6 +4,7 @@
 //   view_as_hugging_face(), the same to be read instead of written
 // - ops/reshard.h: reshard(), a training checkpoint at another layout or in another format
 // - ops/verify.h: verify(), verify_run() and seal(), which check for damage and write checksums
+// - ops/check.h: check(), whether a Hugging Face folder is whole and loads where it is to be used
 // - ops/diff.h: diff(), which compares two checkpoints
 // - ops/prune.h: prune(), which deletes old iterations of a run
 // - ops/inspect.h: inspect(), what a checkpoint is and holds
@@ -28,6 +29,7 @@
 #include "ckpt/memory/async_saver.h"  // IWYU pragma: export
 #include "ckpt/memory/load.h"         // IWYU pragma: export
 #include "ckpt/memory/save.h"         // IWYU pragma: export
+#include "ops/check.h"                // IWYU pragma: export
 #include "ops/convert.h"              // IWYU pragma: export
 #include "ops/diff.h"                 // IWYU pragma: export
 #include "ops/inspect.h"              // IWYU pragma: export

@@ -97,6 +97,8 @@ struct ConvertReport {
 /// not there; exhausted for too little memory or disk space; busy when another process writes the
 /// target or replaces the source; otherwise as open_checkpoint(). On any error the target is as it
 /// was.
+/// A Hugging Face folder that was written is checked as check() does (ops/check.h), by its headers:
+/// what is found is among the warnings.
 /// Messages name options as option() does (ckpt/base/option_name.h).
 ConvertReport convert(const ConvertOptions& options);
 

@@ -26,6 +26,8 @@ void add_runs(Command& program, int& exit_code);
 void add_estimate(Command& program, std::vector<std::string> arguments);
 /// Sets `exit_code`, which must outlive the program, when damage was found.
 void add_verify(Command& program, int& exit_code);
+/// The same, when a problem was found.
+void add_check(Command& program, int& exit_code);
 void add_seal(Command& program);
 /// The same, of token files.
 void add_data(Command& program, int& exit_code);

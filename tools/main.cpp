@@ -247,6 +247,7 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
       "Examples:\n  ferry inspect runs/llama\n"
       "  ferry convert runs/llama llama-hf --to hf\n"
       "  ferry verify llama-hf\n"
+      "  ferry check llama-hf --for vllm\n"
       "  ferry diff runs/llama llama-hf\n"
       "  ferry prune runs/llama --keep-last 3 --keep-every 1000\n"
       "  ferry convert --help                        the options of a command\n\n" +
@@ -257,6 +258,7 @@ int run(LaunchedProcesses& launch, int argc, char** argv, const Reporter& report
   add_reshard(commands, processes);
   int exit_code = kExitOk;
   add_verify(commands, exit_code);
+  add_check(commands, exit_code);
   add_prune(commands);
   add_seal(commands);
   add_diff(commands, exit_code);

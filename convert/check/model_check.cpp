@@ -18,7 +18,7 @@
 #include "ckpt/format/other_programs.h"
 #include "convert/adapters.h"
 #include "convert/base_only.h"
-#include "convert/check/known_model.h"
+#include "convert/check/findings.h"
 #include "convert/check/mtp.h"
 #include "convert/check/stacks.h"
 #include "convert/check/unknown_model.h"
@@ -40,45 +40,46 @@ bool has_head(const nlohmann::json& config) {
 
 // Rewards, classes and spans come from a layer of their own next to the module that holds the
 // model; transformers draws a random one where the folder has none.
-std::optional<std::string> missing_output_layer(const Catalog& catalog,
-                                                const nlohmann::json& config) {
+void find_missing_output_layer(const Catalog& catalog, const nlohmann::json& config,
+                               Findings& findings) {
   const std::string name = class_name_of(config);
   constexpr std::string_view kEnds[] = {"ForSequenceClassification", "ForTokenClassification",
                                         "ForQuestionAnswering"};
   if (std::none_of(std::begin(kEnds), std::end(kEnds),
                    [&](std::string_view end) { return name.ends_with(end); })) {
-    return std::nullopt;
+    return;
   }
   std::set<std::string_view> modules;
   for (const Entry& entry : catalog.entries) {
     const std::string_view tensor = entry.name;
     if (tensor != kOutputLayerName) modules.insert(tensor.substr(0, tensor.find('.')));
   }
-  if (modules.size() != 1) return std::nullopt;
-  return fmt::format(
-      "config.json names the class {}, but its output layer is missing (all tensors are in {}); "
-      "transformers would initialize it at random",
-      name, *modules.begin());
+  if (modules.size() != 1) return;
+  findings.problem(
+      "missing", "the output layer",
+      fmt::format("config.json names the class {}, but its output layer is missing (all tensors "
+                  "are in {}); transformers would initialize it at random",
+                  name, *modules.begin()));
 }
 
 // Weights without elements. Of quantised models some parts are so, and stay.
-std::optional<std::string> empty_weights(const Catalog& catalog) {
+void find_empty_weights(const Catalog& catalog, Findings& findings) {
   std::vector<std::string> names;
   for (const Entry& entry : catalog.entries) {
     const bool is_weight = entry.name.ends_with(".weight") && is_floating_point(entry.dtype);
     if (is_weight && entry.elements() == 0) names.push_back(entry.name);
   }
-  if (names.empty()) return std::nullopt;
-  return fmt::format(
-      "{} weight{} no elements: {}. DeepSpeed's ZeRO stage 3 saves models so where it did not "
-      "gather their weights (stage3_gather_16bit_weights_on_model_save): they are in its own "
-      "checkpoint (global_stepN), which ferry reads",
-      names.size(), names.size() == 1 ? " has" : "s have", some_of(names));
+  if (names.empty()) return;
+  findings.problem(
+      "shape", names.front(),
+      fmt::format("{} weight{} no elements: {}. DeepSpeed's ZeRO stage 3 saves models so where it "
+                  "did not gather their weights (stage3_gather_16bit_weights_on_model_save)",
+                  names.size(), names.size() == 1 ? " has" : "s have", some_of(names)),
+      "they are in its own checkpoint (global_stepN), which ferry reads");
 }
 
 // Takes quantised weights as their values, where those can be made; problems otherwise.
-void take_values(Checkpoint& checkpoint, const nlohmann::json& config,
-                 std::vector<std::string>& problems) {
+void take_values(Checkpoint& checkpoint, const nlohmann::json& config, Findings& findings) {
   const FileSystem& files = *checkpoint.catalog->file_system;
   try {
     const auto quantisation = quantisation_of(&config, files, checkpoint.path);
@@ -86,56 +87,64 @@ void take_values(Checkpoint& checkpoint, const nlohmann::json& config,
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::unsupported) return;  // a form that is not read here
     if (error.kind() != ErrorKind::mismatch) throw;
-    problems.push_back(error.what());
+    findings.problem("quantisation", checkpoint.path, error.what());
   }
 }
 
 }  // namespace
 
-ModelCheck check_model(const Checkpoint& stored) {
+ModelExamination examine_model(const Checkpoint& stored) {
   const FileSystem& files = *stored.catalog->file_system;
-  if (stored.format != Format::hugging_face || adapter_base(files, stored.path)) return {};
-  ModelCheck check;
+  ModelExamination found;
+  if (stored.format != Format::hugging_face || adapter_base(files, stored.path)) return found;
   try {
     Checkpoint checkpoint = stored;
     const AdapterSummary adapter = take_adapter_out(checkpoint);
-    if (adapter.alone) return {};
+    if (adapter.alone) return found;
     const auto config = read_hugging_face_config(files, checkpoint.path);
-    if (!config) return {};
-    check.warnings = odd_dtypes(checkpoint.catalog);
-    take_values(checkpoint, *config, check.problems);
-    if (auto empty = empty_weights(checkpoint.catalog)) check.problems.push_back(std::move(*empty));
-    if (auto missing = missing_mtp(checkpoint.catalog, *config)) {
-      check.warnings.push_back(std::move(*missing));
-    }
+    if (!config) return found;
+    find_odd_dtypes(checkpoint.catalog, found.findings);
+    take_values(checkpoint, *config, found.findings);
+    find_empty_weights(checkpoint.catalog, found.findings);
+    find_missing_mtp(checkpoint.catalog, *config, found.findings);
     // An adapter may have trained a copy of it, which went with the adapter's tensors.
-    auto missing = missing_output_layer(checkpoint.catalog, *config);
-    if (missing && adapter.replaced.empty()) {
-      check.problems.push_back(std::move(*missing));
+    if (adapter.replaced.empty()) {
+      find_missing_output_layer(checkpoint.catalog, *config, found.findings);
     }
-    const auto model = known_model(*config, checkpoint.path);
+    auto model = known_model(*config, checkpoint.path);
     if (!model) {
-      ModelCheck found = compare_with_config(checkpoint.catalog, *config, has_head(*config));
-      std::ranges::move(found.problems, std::back_inserter(check.problems));
-      std::ranges::move(found.warnings, std::back_inserter(check.warnings));
-      return check;
+      compare_with_config(checkpoint.catalog, *config, has_head(*config), found.findings);
+      return found;
     }
     if (adapter.any()) {
-      check.warnings.push_back(fmt::format(
-          "the folder holds the model and an adapter of it ({}) as one wrapped model, whose names "
-          "transformers does not load",
-          to_text(adapter)));
+      found.findings.warning(
+          "names", checkpoint.path,
+          fmt::format("the folder holds the model and an adapter of it ({}) as one wrapped model, "
+                      "whose names transformers does not load",
+                      to_text(adapter)));
     }
     model->name_embedding(checkpoint.catalog.edit());
-    const Misfit misfit = model->compare(checkpoint.catalog, has_head(*config));
-    if (misfit.any()) {
-      check.problems.push_back(
-          fmt::format("its tensors are not those of the model that config.json describes ({}):{}",
-                      model->family->name, describe(misfit, model->family->name)));
-    }
+    found.misfit = model->compare(checkpoint.catalog, has_head(*config));
+    found.model = std::move(model);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::cancelled) throw;
-    check.problems.push_back(error.what());
+    found.findings.problem("files", stored.path, error.what());
+  }
+  return found;
+}
+
+ModelCheck check_model(const Checkpoint& checkpoint) {
+  ModelExamination found = examine_model(checkpoint);
+  ModelCheck check;
+  for (const Finding& finding : found.findings.list()) {
+    std::vector<std::string>& sentences = finding.is_problem ? check.problems : check.warnings;
+    sentences.push_back(finding.what + (finding.advice.empty() ? "" : "; " + finding.advice));
+  }
+  if (found.misfit.any()) {
+    const std::string& family = found.model->family->name;
+    check.problems.push_back(
+        fmt::format("its tensors are not those of the model that config.json describes ({}):{}",
+                    family, describe(found.misfit, family)));
   }
   return check;
 }

@@ -63,21 +63,22 @@ std::string_view inside_mtp_layer(std::string_view name, int64_t decoder_layers)
   return {};
 }
 
-std::optional<std::string> missing_mtp(const Catalog& catalog, const nlohmann::json& config) {
+void find_missing_mtp(const Catalog& catalog, const nlohmann::json& config, Findings& findings) {
   const auto counted = counted_mtp(config);
-  if (!counted) return std::nullopt;
+  if (!counted) return;
   const int64_t layers = integer_of(language_config(config), "num_hidden_layers", 0);
   if (std::ranges::any_of(catalog.entries, [&](const Entry& entry) {
         return !inside_mtp_layer(entry.name, layers).empty();
       })) {
-    return std::nullopt;
+    return;
   }
-  return fmt::format(
-      "config.json counts {} MTP layer{} ({}), but no tensor is of one: transformers loads the "
-      "model without such layers, speculative decoding by them fails; set {} to 0, or take them "
-      "from the original model (convert with {})",
-      counted->layers, counted->layers == 1 ? "" : "s", counted->member, counted->member,
-      option("fill_from", "DIR"));
+  findings.warning(
+      "mtp", counted->member,
+      fmt::format("config.json counts {} MTP layer{} ({}), but no tensor is of one: transformers "
+                  "loads the model without such layers, speculative decoding by them fails",
+                  counted->layers, counted->layers == 1 ? "" : "s", counted->member),
+      fmt::format("set {} to 0, or take them from the original model (convert with {})",
+                  counted->member, option("fill_from", "DIR")));
 }
 
 }  // namespace ferry

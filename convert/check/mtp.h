@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "ckpt/core/catalog.h"
+#include "convert/check/findings.h"
 
 namespace ferry {
 
@@ -29,7 +30,7 @@ std::optional<MtpCount> counted_mtp(const nlohmann::json& config);
 /// nowhere.
 std::string_view inside_mtp_layer(std::string_view name, int64_t decoder_layers);
 
-/// A sentence where `config` counts MTP layers and no tensor of `catalog` is of one.
-std::optional<std::string> missing_mtp(const Catalog& catalog, const nlohmann::json& config);
+/// A warning where `config` counts MTP layers and no tensor of `catalog` is of one.
+void find_missing_mtp(const Catalog& catalog, const nlohmann::json& config, Findings& findings);
 
 }  // namespace ferry

@@ -84,16 +84,31 @@ std::map<int64_t, Difference> differences(const NamedLayers& kind) {
   return found;
 }
 
-void compare_layers(const std::string& prefix, const NamedLayers& kind, ModelCheck& check) {
-  if (kind.layers.size() < kFewest) return;
+// Whether the layers are stages of a pyramid, each of other sizes than the one before, and so may
+// have other parts.
+bool are_stages(const NamedLayers& kind) {
+  size_t several = 0, different = 0;
+  for (const auto& [suffix, holders] : kind.tensors) {
+    if (holders.size() < kFewest) continue;
+    std::set<Dims> shapes;
+    for (const auto& [layer, entry] : holders) shapes.insert(entry->shape);
+    ++several;
+    different += shapes.size() == holders.size();
+  }
+  return 2 * different > several;
+}
+
+void compare_layers(const std::string& prefix, const NamedLayers& kind, Findings& findings) {
+  if (kind.layers.size() < kFewest || are_stages(kind)) return;
   for (const auto& [layer, difference] : differences(kind)) {
     // One that has several of its own in place of several others is a layer of another kind.
     if (difference.lacks.size() > 1 && difference.has.size() > 1) continue;
     for (const std::string& suffix : difference.lacks) {
-      auto& sentences = layer == 0 ? check.warnings : check.problems;
-      sentences.push_back(fmt::format(
-          "{}.{}.{} is missing; all other layers of its kind have one{}", prefix, layer, suffix,
-          difference.has.empty() ? "" : ", and none has " + difference.has.front()));
+      const std::string name = fmt::format("{}.{}.{}", prefix, layer, suffix);
+      findings.add(
+          layer != 0, "missing", name,
+          fmt::format("{} is missing; all other layers of its kind have one{}", name,
+                      difference.has.empty() ? "" : ", and none has " + difference.has.front()));
     }
   }
   for (const auto& [suffix, holders] : kind.tensors) {
@@ -105,9 +120,10 @@ void compare_layers(const std::string& prefix, const NamedLayers& kind, ModelChe
     }
     const auto [odd, usual] = odd_one(shapes);
     if (odd == usual) continue;
-    check.problems.push_back(fmt::format("{}: has shape {}; that of all other layers is {}",
-                                         entries[odd]->name, to_string(shapes[odd]),
-                                         to_string(shapes[usual])));
+    findings.problem(
+        "shape", entries[odd]->name,
+        fmt::format("{}: has shape {}; that of all other layers is {}", entries[odd]->name,
+                    to_string(shapes[odd]), to_string(shapes[usual])));
   }
 }
 
@@ -153,8 +169,8 @@ std::vector<Stack> stacks_of(const Catalog& catalog) {
   return result;
 }
 
-std::vector<std::string> odd_dtypes(const Catalog& catalog) {
-  std::vector<std::string> problems;
+void find_odd_dtypes(const Catalog& catalog, Findings& findings) {
+  bool any = false;
   for (const Stack& stack : stacks_of(catalog)) {
     std::map<std::string, std::vector<const Entry*>> same;
     for (const auto& [layer, tensors] : stack.layers) {
@@ -169,31 +185,32 @@ std::vector<std::string> odd_dtypes(const Catalog& catalog) {
       for (const Entry* entry : entries) dtypes.push_back(entry->dtype);
       const auto [odd, usual] = odd_one(dtypes);
       if (odd == usual) continue;
-      problems.push_back(fmt::format("{}: is {}; that of all other layers is {}",
-                                     entries[odd]->name, torch_name(dtypes[odd]),
-                                     torch_name(dtypes[usual])));
+      any = true;
+      findings.warning("dtype", entries[odd]->name,
+                       fmt::format("{}: is {}; that of all other layers is {}", entries[odd]->name,
+                                   torch_name(dtypes[odd]), torch_name(dtypes[usual])));
     }
   }
-  if (!problems.empty()) return problems;
+  if (any) return;
   std::map<DType, std::vector<const Entry*>> halves;
   for (const Entry& entry : catalog.entries) {
     const bool is_half = entry.dtype == DType::f16 || entry.dtype == DType::bf16;
     if (is_half && entry.role == Role::model) halves[entry.dtype].push_back(&entry);
   }
-  if (halves.size() < 2) return problems;
+  if (halves.size() < 2) return;
   const auto& [few, many] = std::minmax(halves.begin()->second, halves.rbegin()->second,
                                         [](auto& a, auto& b) { return a.size() < b.size(); });
-  if (few.size() > kFewOdd || many.size() <= kFewOdd) return problems;
+  if (few.size() > kFewOdd || many.size() <= kFewOdd) return;
   for (const Entry* entry : few) {
-    problems.push_back(fmt::format("{}: is {}; {} other tensors are {}", entry->name,
-                                   torch_name(entry->dtype), many.size(),
-                                   torch_name(many.front()->dtype)));
+    findings.warning(
+        "dtype", entry->name,
+        fmt::format("{}: is {}; {} other tensors are {}", entry->name, torch_name(entry->dtype),
+                    many.size(), torch_name(many.front()->dtype)));
   }
-  return problems;
 }
 
 void compare_with_each_other(const Stack& stack, const std::vector<std::string>& kinds,
-                             ModelCheck& check) {
+                             Findings& findings) {
   std::map<std::string, NamedLayers> by_kind;
   for (const auto& [layer, tensors] : stack.layers) {
     const bool has_experts = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
@@ -207,11 +224,10 @@ void compare_with_each_other(const Stack& stack, const std::vector<std::string>&
       if (tensor.expert < 0) kind.tensors[tensor.suffix].emplace(layer, tensor.entry);
     }
   }
-  for (const auto& [name, kind] : by_kind) compare_layers(stack.prefix, kind, check);
+  for (const auto& [name, kind] : by_kind) compare_layers(stack.prefix, kind, findings);
 }
 
-void compare_experts(const Stack& stack, int64_t experts, int64_t most,
-                     std::vector<std::string>& problems) {
+void compare_experts(const Stack& stack, int64_t experts, int64_t most, Findings& findings) {
   for (const auto& [layer, tensors] : stack.layers) {
     std::map<std::string, std::set<int64_t>> found;
     for (const LayerTensor& tensor : tensors) {
@@ -221,15 +237,18 @@ void compare_experts(const Stack& stack, int64_t experts, int64_t most,
     for (const auto& [suffix, numbers] : found) seen = std::max(seen, *numbers.rbegin() + 1);
     for (const auto& [suffix, numbers] : found) {
       if (experts > 0 && seen > most) {
-        problems.push_back(fmt::format("{}.{}.{}: there are {} experts; config.json has {}",
-                                       stack.prefix, layer, suffix, seen, experts));
+        const std::string name = fmt::format("{}.{}.{}", stack.prefix, layer, suffix);
+        findings.problem(
+            "left_over", name,
+            fmt::format("{}: there are {} experts; config.json has {}", name, seen, experts));
         break;
       }
       const int64_t needed = experts > 0 ? experts : seen;
       if (static_cast<int64_t>(numbers.size()) >= needed) continue;
-      problems.push_back(fmt::format("{}.{}.{}: {} of {} experts are there: {}", stack.prefix,
-                                     layer, suffix, numbers.size(), needed,
-                                     ranges({numbers.begin(), numbers.end()})));
+      const std::string name = fmt::format("{}.{}.{}", stack.prefix, layer, suffix);
+      findings.problem("missing", name,
+                       fmt::format("{}: {} of {} experts are there: {}", name, numbers.size(),
+                                   needed, ranges({numbers.begin(), numbers.end()})));
     }
   }
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ckpt/core/catalog.h"
-#include "convert/check/model_check.h"
+#include "convert/check/findings.h"
 
 namespace ferry {
 
@@ -29,18 +29,17 @@ struct Stack {
 std::vector<Stack> stacks_of(const Catalog& catalog);
 
 /// Tensors whose dtype is not that of the same tensor in all other layers, and 16-bit floats of the
-/// kind that the rest of the model is not. One sentence each.
-std::vector<std::string> odd_dtypes(const Catalog& catalog);
+/// kind that the rest of the model is not: warnings.
+void find_odd_dtypes(const Catalog& catalog, Findings& findings);
 
 /// Adds layers that lack a tensor that all others of their kind have, or have it in another shape.
 /// `kinds` names the kind of each layer; empty: not known. That the first layer has less is a
 /// warning: in some models it has nothing to add to or to normalise.
 void compare_with_each_other(const Stack& stack, const std::vector<std::string>& kinds,
-                             ModelCheck& check);
+                             Findings& findings);
 
 /// Adds layers in which experts are missing, or are more than `most`. `experts` is how many there
 /// must be; 0: as many as the highest number says.
-void compare_experts(const Stack& stack, int64_t experts, int64_t most,
-                     std::vector<std::string>& problems);
+void compare_experts(const Stack& stack, int64_t experts, int64_t most, Findings& findings);
 
 }  // namespace ferry

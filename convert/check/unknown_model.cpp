@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "convert/check/embedding.h"
 #include "convert/check/mtp.h"
 #include "convert/check/stacks.h"
 #include "convert/config_value.h"
@@ -18,10 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kEmbeddings[] = {"embed_tokens.weight",    "wte.weight",
-                                            "word_embeddings.weight", "embed_in.weight",
-                                            "tok_embeddings.weight",  "embeddings.weight"};
-
 int64_t first_of(const json& config, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     if (const int64_t value = integer_of(config, key, 0); value > 0) return value;
@@ -31,17 +28,17 @@ int64_t first_of(const json& config, std::initializer_list<const char*> keys) {
 
 class Comparison {
  public:
-  Comparison(const Catalog& catalog, const json& config, bool has_head)
+  Comparison(const Catalog& catalog, const json& config, bool has_head, Findings& findings)
       : catalog_(catalog),
         whole_config_(config),
         config_(language_config(config)),
-        has_head_(has_head) {}
+        has_head_(has_head),
+        findings_(findings) {}
 
-  ModelCheck run() {
+  void run() {
     find_decoder();
     if (decoder_ != nullptr) compare_layers();
     compare_embedding();
-    return std::move(check_);
   }
 
  private:
@@ -49,7 +46,7 @@ class Comparison {
   void find_decoder() {
     stacks_ = stacks_of(catalog_);
     for (const char* key : {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks",
-                            "num_layers_per_stack"}) {
+                            "num_layers_per_stack", "num_hidden_groups"}) {
       if (const int64_t count = integer_of(config_, key, 0); count > 0) counts_.push_back(count);
     }
     for (const Stack& stack : stacks_) {
@@ -80,9 +77,10 @@ class Comparison {
       }
       constexpr size_t kMost = 60;
       if (missing.size() > kMost) missing = missing.substr(0, kMost) + "...";
-      check_.problems.push_back(fmt::format("{}: there are {} layers; config.json has {}{}",
-                                            decoder_->prefix, decoder_->layers.size(), layers,
-                                            missing.empty() ? "" : "; missing: " + missing));
+      findings_.problem(missing.empty() ? "left_over" : "missing", decoder_->prefix,
+                        fmt::format("{}: there are {} layers; config.json has {}{}",
+                                    decoder_->prefix, decoder_->layers.size(), layers,
+                                    missing.empty() ? "" : "; missing: " + missing));
     }
     std::vector<std::string> kinds;
     for (const char* of_layers : {"layer_types", "indexer_types"}) {
@@ -97,25 +95,12 @@ class Comparison {
     const int64_t experts = first_of(
         config_, {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"});
     const int64_t others = first_of(config_, {"zero_expert_num"});
-    compare_with_each_other(*decoder_, kinds, check_);
-    compare_experts(*decoder_, experts, experts + others, check_.problems);
-  }
-
-  const Entry* embedding() const {
-    for (const std::string_view end : kEmbeddings) {
-      for (const Entry& entry : catalog_.entries) {
-        const bool is_one = entry.name == end || entry.name.ends_with("." + std::string(end));
-        const bool in_layer = std::any_of(stacks_.begin(), stacks_.end(), [&](const Stack& stack) {
-          return entry.name.starts_with(stack.prefix + ".");
-        });
-        if (is_one && !in_layer && entry.shape.size() == 2) return &entry;
-      }
-    }
-    return nullptr;
+    compare_with_each_other(*decoder_, kinds, findings_);
+    compare_experts(*decoder_, experts, experts + others, findings_);
   }
 
   void compare_embedding() {
-    const Entry* found = embedding();
+    const Entry* found = embedding_of(catalog_);
     if (found == nullptr) return;
     const int64_t rows = first_of(config_, {"vocab_size"});
     const int64_t columns = first_of(
@@ -124,11 +109,13 @@ class Comparison {
     const bool too_small = found->shape[0] < rows;  // some have rows for tokens of other kinds
     const bool fits = columns == 0 || found->shape[1] == columns;
     if (too_small || !fits) {
-      check_.problems.push_back(fmt::format("{}: has shape {}; config.json says {}", found->name,
-                                            to_string(found->shape), to_string(expected)));
+      findings_.problem("shape", found->name,
+                        fmt::format("{}: has shape {}; config.json says {}", found->name,
+                                    to_string(found->shape), to_string(expected)));
     } else if (rows > 0 && found->shape[0] > rows) {
-      check_.warnings.push_back(fmt::format("{}: has {} rows; config.json's vocab_size is {}",
-                                            found->name, found->shape[0], rows));
+      findings_.warning("shape", found->name,
+                        fmt::format("{}: has {} rows; config.json's vocab_size is {}", found->name,
+                                    found->shape[0], rows));
     }
     if (has_head_ && rows > 0 && is_untied()) compare_head(*found, rows);
   }
@@ -146,7 +133,8 @@ class Comparison {
                  entry.shape[0] >= std::min(rows, embedding.shape[0]);
         });
     if (has_another) return;
-    check_.problems.push_back(
+    findings_.problem(
+        "missing", "the output layer",
         fmt::format("the output layer is missing: config.json says that it is not the embedding "
                     "(tie_word_embeddings is false), and no tensor but {} has {} rows",
                     embedding.name, rows));
@@ -156,17 +144,17 @@ class Comparison {
   const json& whole_config_;
   const json& config_;
   bool has_head_;
+  Findings& findings_;
   std::vector<Stack> stacks_;
   const Stack* decoder_ = nullptr;
   std::vector<int64_t> counts_;  // of layers, as members of config.json have them
-  ModelCheck check_;
 };
 
 }  // namespace
 
-ModelCheck compare_with_config(const Catalog& catalog, const nlohmann::json& config,
-                               bool has_head) {
-  return Comparison(catalog, config, has_head).run();
+void compare_with_config(const Catalog& catalog, const nlohmann::json& config, bool has_head,
+                         Findings& findings) {
+  Comparison(catalog, config, has_head, findings).run();
 }
 
 }  // namespace ferry

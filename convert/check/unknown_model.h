@@ -5,12 +5,13 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "ckpt/core/catalog.h"
-#include "convert/check/model_check.h"
+#include "convert/check/findings.h"
 
 namespace ferry {
 
 /// Where numbers of layers and experts, sizes of the embedding or tensors outside the layers are
 /// not those that `config` leads to expect. What a config.json does not say is not checked.
-ModelCheck compare_with_config(const Catalog& catalog, const nlohmann::json& config, bool has_head);
+void compare_with_config(const Catalog& catalog, const nlohmann::json& config, bool has_head,
+                         Findings& findings);
 
 }  // namespace ferry

@@ -112,9 +112,22 @@ size_t edit_distance(std::string_view a, std::string_view b, size_t limit) {
   return std::min(row.back(), limit);
 }
 
+std::vector<NameGroup> grouped(const std::vector<std::string>& names,
+                               const std::vector<std::string>& others) {
+  const std::vector<Group> candidates = group(others);
+  std::vector<NameGroup> result;
+  for (const Group& each : group(names)) {
+    const bool is_compared = result.size() < kMaxLines;  // the rest would take too long
+    auto near = is_compared ? nearest(each, candidates) : std::nullopt;
+    const std::string& pattern = each.names.size() == 1 ? each.names.front() : each.pattern;
+    result.push_back({pattern, line(each), std::move(near).value_or("")});
+  }
+  return result;
+}
+
 std::string describe(const Misfit& misfit, std::string_view family) {
-  const std::vector<Group> missing = group(misfit.missing);
-  const std::vector<Group> left_over = group(misfit.left_over);
+  const std::vector<NameGroup> missing = grouped(misfit.missing, misfit.left_over);
+  const std::vector<NameGroup> left_over = grouped(misfit.left_over, {});
   std::string text;
   const auto heading = [&](std::string_view what, size_t count) {
     text += fmt::format("\n  {} ({}):", what, count);
@@ -125,17 +138,15 @@ std::string describe(const Misfit& misfit, std::string_view family) {
   if (!missing.empty()) {
     heading(fmt::format("missing for {}", family), misfit.missing.size());
     for (size_t i = 0; i < std::min(missing.size(), kMaxLines); ++i) {
-      text += "\n    " + line(missing[i]);
-      if (const auto near = nearest(missing[i], left_over)) {
-        text += fmt::format("; the checkpoint has {}", *near);
-      }
+      text += "\n    " + missing[i].line;
+      if (!missing[i].near.empty()) text += "; the checkpoint has " + missing[i].near;
     }
     more(missing.size());
   }
   if (!left_over.empty()) {
     heading("left over", misfit.left_over.size());
     for (size_t i = 0; i < std::min(left_over.size(), kMaxLines); ++i) {
-      text += "\n    " + line(left_over[i]);
+      text += "\n    " + left_over[i].line;
     }
     more(left_over.size());
   }

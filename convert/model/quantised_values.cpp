@@ -392,4 +392,21 @@ bool has_quantised_weights(const Catalog& catalog) {
   return false;
 }
 
+std::string quantisation_mismatch(const std::optional<Quantisation>& quantisation,
+                                  bool is_quantised) {
+  constexpr std::string_view kSeenInTensors[] = {"fp8", "mxfp4", "gptq", "awq"};
+  if (!quantisation && is_quantised) {
+    return "weights are quantised, but config.json has no quantization_config, without which "
+           "programs do not know their values";
+  }
+  if (!quantisation || is_quantised ||
+      std::ranges::find(kSeenInTensors, quantisation->method) == std::end(kSeenInTensors)) {
+    return {};
+  }
+  return fmt::format(
+      "config.json says that the weights are quantised by {}, but no tensor is: programs will not "
+      "load them as they are",
+      to_text(*quantisation));
+}
+
 }  // namespace ferry

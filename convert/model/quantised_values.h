@@ -44,4 +44,9 @@ QuantisedValues values_of(const Checkpoint& checkpoint);
 /// Whether some tensor holds codes of a quantised weight.
 bool has_quantised_weights(const Catalog& catalog);
 
+/// A sentence where config.json says that weights are quantised by a method that is seen in tensors
+/// and none is, or says nothing of weights that are; empty where the two agree.
+std::string quantisation_mismatch(const std::optional<Quantisation>& quantisation,
+                                  bool is_quantised);
+
 }  // namespace ferry

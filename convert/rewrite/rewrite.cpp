@@ -69,26 +69,14 @@ std::string edited_config(const std::string& text, const std::string& path,
   });
 }
 
-// Methods by which a model that was quantised holds tensors of known names.
-bool is_seen_in_tensors(const std::string& method) {
-  return method == "fp8" || method == "mxfp4" || method == "gptq" || method == "awq";
-}
-
 // Weights that are moved as they are: what config.json says and the tensors do not.
 void compare_quantisation(const std::optional<Quantisation>& quantisation, bool is_quantised,
                           std::vector<std::string>& warnings) {
-  if (quantisation && !is_quantised && is_seen_in_tensors(quantisation->method)) {
-    warnings.push_back(fmt::format(
-        "config.json says that the weights are quantised by {}, but no tensor is: programs will "
-        "not load them as they are",
-        to_text(*quantisation)));
+  if (std::string what = quantisation_mismatch(quantisation, is_quantised); !what.empty()) {
+    warnings.push_back(std::move(what));
   } else if (quantisation && !quantisation->is_known) {
     warnings.push_back(fmt::format("the weights are quantised by {} and are moved as they are",
                                    to_text(*quantisation)));
-  } else if (!quantisation && is_quantised) {
-    warnings.push_back(
-        "weights are quantised, but config.json has no quantization_config, without which programs "
-        "do not know their values");
   }
 }
 

@@ -1,10 +1,15 @@
 #include "ops/convert.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
+#include "ckpt/base/error.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/safetensors_plan.h"
 #include "ckpt/megatron/optimizer/masters/weights.h"
+#include "ops/check.h"
 #include "ops/convert/check_options.h"
 #include "ops/convert/source.h"
 #include "ops/convert/to_hugging_face.h"
@@ -52,6 +57,26 @@ Work plan_model_folder(const std::shared_ptr<const FileSystem>& file_system,
   return work;
 }
 
+// What programs would trip over in the folder that was written, by its headers. Of warnings only
+// those that the plan has not given.
+void check_written(const std::string& target, std::vector<std::string>& warnings) {
+  try {
+    for (const Finding& finding : check(target).findings) {
+      if (!finding.is_problem && finding.kind != "names" && finding.kind != "tie") continue;
+      const bool is_said = std::ranges::any_of(warnings, [&](const std::string& warning) {
+        return warning.find(finding.what) != warning.npos;
+      });
+      if (!is_said) {
+        warnings.push_back(
+            fmt::format("of the folder that was written: {}; {}", finding.what, finding.advice));
+      }
+    }
+  } catch (const Error& error) {
+    warnings.push_back(
+        fmt::format("the folder that was written could not be checked: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 ConvertReport convert(const ConvertOptions& options) {
@@ -65,6 +90,10 @@ ConvertReport convert(const ConvertOptions& options) {
   };
   report.written = with_paths({options.source, options.target, options.config_folder},
                               [&] { return carry_out(options.write, plan, report.warnings); });
+  const bool is_written = !options.write.dry_run && options.write.group->rank() == 0;
+  if (is_written && options.to == ConvertTarget::hugging_face) {
+    check_written(options.target, report.warnings);
+  }
   return report;
 }
 

@@ -7,6 +7,7 @@
 #include "ckpt/base/size_text.h"
 #include "convert/export/quantise.h"
 #include "estimate/estimate.h"
+#include "ops/check.h"
 #include "ops/convert.h"
 #include "ops/diff.h"
 #include "ops/inspect.h"
@@ -144,6 +145,18 @@ Keywords<VerifyOptions> verify_keywords() {
       .add(MEMBER(values))
       .add(MEMBER(engine.memory_bytes), "memory")
       .add(MEMBER(engine.threads));
+  return keywords;
+}
+
+Keywords<CheckOptions> check_keywords() {
+  using Options = CheckOptions;
+  Keywords<Options> keywords;
+  keywords
+      .add_words(MEMBER(loader), Words<Loader>{{"any", Loader::any},
+                                               {"transformers", Loader::transformers},
+                                               {"vllm", Loader::vllm},
+                                               {"sglang", Loader::sglang}})
+      .add(MEMBER(like));
   return keywords;
 }
 
@@ -305,6 +318,14 @@ void define_all(nb::module_& module) {
       "RunVerification",
       verify_keywords(), [](const std::string& path, VerifyOptions& options, nb::handle progress) {
         return interruptibly(progress, options.engine, [&] { return verify_run(path, options); });
+      });
+  define_for_path(
+      module, "check",
+      "def check(path: typing.Any, options: dict[str, typing.Any], progress: typing.Any) -> "
+      "CheckReport",
+      check_keywords(), [](const std::string& path, CheckOptions& options, nb::handle progress) {
+        EngineOptions engine;
+        return interruptibly(progress, engine, [&] { return check(path, options); });
       });
   define_for_path(
       module, "seal",

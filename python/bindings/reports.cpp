@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "ops/check.h"
 #include "ops/convert.h"
 #include "ops/diff.h"
 #include "ops/prune.h"
@@ -126,6 +127,26 @@ void bind_verify(nb::module_& module) {
       .field("problem_count", &RunVerification::problem_count)
       .python_class()
       .def("__bool__", [](const RunVerification& run) { return run.problem_count() == 0; });
+  Record<Finding>(module, "Finding", "Something that a program which loads a model trips over.")
+      .field("is_problem", &Finding::is_problem, "False: a warning.")
+      .field("kind", &Finding::kind, "'missing', 'shape', 'index', 'tokenizer', ...")
+      .field("subject", &Finding::subject, "The file, tensor or member.")
+      .field("what", message<&Finding::what>, "A sentence.")
+      .field("advice", message<&Finding::advice>, "What to do.");
+  Record<CheckReport>(module, "CheckReport", "What check() found. True where nothing is a problem.")
+      .field("path", &CheckReport::path, "The folder that was checked.")
+      .field("family", text_or_none<&CheckReport::family>, "None: no known one.")
+      .field("like", text_or_none<&CheckReport::like>, "The folder that it was compared with.")
+      .field(
+          "loader", [](const CheckReport& report) { return std::string(name(report.loader)); },
+          "'any', 'transformers', 'vllm' or 'sglang'.")
+      .field("findings", &CheckReport::findings, "Problems first.")
+      .field("problems", &CheckReport::problems, "How many of the findings are problems.")
+      .field("tensors", &CheckReport::tensors)
+      .field("files", &CheckReport::files)
+      .field("seconds", &CheckReport::seconds)
+      .python_class()
+      .def("__bool__", [](const CheckReport& report) { return report.problems == 0; });
   Record<SealReport>(module, "SealReport", "What seal() did.")
       .field("path", &SealReport::path)
       .field("format", &SealReport::format)

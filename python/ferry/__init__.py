@@ -2,6 +2,7 @@
 
 from ferry._ferry import (
     Array,
+    CheckReport,
     ConvertReport,
     DiffReport,
     Estimate,
@@ -27,6 +28,7 @@ from ferry.errors import (
     Unsupported,
 )
 from ferry.operations import (
+    check,
     convert,
     diff,
     estimate,
@@ -45,6 +47,7 @@ __all__ = [
     "Array",
     "AsyncSaver",
     "Busy",
+    "CheckReport",
     "Checkpoint",
     "ConvertReport",
     "Corrupt",
@@ -71,6 +74,7 @@ __all__ = [
     "Unsupported",
     "VerifyReport",
     "__version__",
+    "check",
     "convert",
     "diff",
     "estimate",

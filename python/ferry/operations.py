@@ -12,6 +12,7 @@ from typing import Any, Iterable, Literal, Mapping, Sequence, Union, overload
 
 from ferry import _ferry
 from ferry._ferry import (
+    CheckReport,
     ConvertReport,
     DiffReport,
     Estimate,
@@ -274,6 +275,23 @@ def verify(
         raise ValueError("run=True checks all iterations; iteration= names one of them")
     with watched(options.pop("progress"), "verifying") as call:
         return _ferry.verify_run(path, options, call)
+
+
+def check(
+    path: Path,
+    *,
+    loader: Literal["any", "transformers", "vllm", "sglang"] = "any",
+    like: Path | None = None,
+) -> CheckReport:
+    """Checks that a Hugging Face folder is whole and loads where it is to be used, from headers alone.
+
+    path: the folder.
+    loader: the program that is to load it; what only this one trips over is a problem.
+    like: the folder of the model that it was made from, to compare names, shapes and files with.
+    """
+    options = locals()
+    options.pop("path")
+    return _ferry.check(path, options, None)
 
 
 def seal(

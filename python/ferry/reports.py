@@ -3,10 +3,12 @@
 from ferry._ferry import (
     AdapterSummary,
     CheckpointSize,
+    CheckReport,
     ConvertReport,
     DiffReport,
     DiffSide,
     Estimate,
+    Finding,
     InspectReport,
     LayoutChoice,
     LayoutSearch,
@@ -46,11 +48,13 @@ from ferry._ferry import (
 
 __all__ = [
     "AdapterSummary",
+    "CheckReport",
     "CheckpointSize",
     "ConvertReport",
     "DiffReport",
     "DiffSide",
     "Estimate",
+    "Finding",
     "InspectReport",
     "LayoutChoice",
     "LayoutSearch",

@@ -37,7 +37,7 @@ Counts& counts() {
   return all;
 }
 
-constexpr const char* kCommands[] = {"convert", "reshard", "inspect", "diff", "verify"};
+constexpr const char* kCommands[] = {"convert", "reshard", "inspect", "diff", "verify", "check"};
 
 constexpr const char* kPaths[] = {"/megatron/hot_llama",
                                   "/megatron/hot_llama/iter_0000005",
@@ -57,8 +57,8 @@ constexpr const char* kPaths[] = {"/megatron/hot_llama",
 
 struct Option {
   const char* name;
-  std::vector<std::string> values;      // the first half are sound; none: a flag
-  std::string_view commands = "cridv";  // that know it, by their first letters
+  std::vector<std::string> values;       // the first half are sound; none: a flag
+  std::string_view commands = "cridvk";  // that know it, by letter_of() of their names
 };
 
 const std::vector<std::string> kWholeNumbers = {"1",
@@ -147,7 +147,9 @@ const std::vector<Option>& options() {
       {"--integrity", {"sha256", "md5", ""}, "cr"},
       {"--memory", kSizes, "cridv"},
       {"--threads", {"1", "2", "16", "1024", "1025", "0", "-1", "x"}, "crdv"},
-      {"--json", {}, "cridv"},
+      {"--json", {}, "cridvk"},
+      {"--for", {"transformers", "vllm", "sglang", "any", ""}, "k"},
+      {"--like", {"/", "/nonexistent", "", "."}, "k"},
       {"--only", kGlobs, "rd"},
       {"--drop", kGlobs, "rd"},
       {"--rename",
@@ -173,6 +175,9 @@ const std::vector<Option>& options() {
   return all;
 }
 
+// check and convert begin alike.
+char letter_of(const std::string& command) { return command == "check" ? 'k' : command[0]; }
+
 class CommandMutator final : public Mutator {
  public:
   std::string input(Random& random) const override {
@@ -183,7 +188,8 @@ class CommandMutator final : public Mutator {
     if (words[0] == "convert" && !random.one_in(8)) add(words, options()[0], random);
     for (uint64_t count = random.below(5); count > 0; --count) {
       const Option* option = &random.pick(options());
-      while (option->commands.find(words[0][0]) == std::string_view::npos && !random.one_in(64)) {
+      while (option->commands.find(letter_of(words[0])) == std::string_view::npos &&
+             !random.one_in(64)) {
         option = &random.pick(options());
       }
       add(words, *option, random);
@@ -267,6 +273,7 @@ void run(std::vector<std::string> words) {
   tool::add_convert(commands, processes);
   tool::add_reshard(commands, processes);
   tool::add_verify(commands, exit_code);
+  tool::add_check(commands, exit_code);
   tool::add_diff(commands, exit_code);
   std::vector<char*> argv = {const_cast<char*>("ferry")};
   for (std::string& word : words) argv.push_back(word.data());

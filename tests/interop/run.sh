@@ -81,6 +81,8 @@ fi
 "$FERRY_PYTHON" tests/interop/checkpoints/check_quantised.py "$ferry"
 # Without --every it is all types of transformers, which takes some minutes.
 "$FERRY_PYTHON" tests/interop/checkpoints/check_types.py "$ferry" --every 10
+# Without --every it is all types, which takes a minute.
+"$FERRY_PYTHON" tests/interop/checkpoints/check_folders.py "$ferry" --every 4
 "$FERRY_PYTHON" tests/interop/checkpoints/check_foreign.py "$ferry"
 [ ! -d ../shared/peers/wild ] || "$FERRY_PYTHON" tests/interop/checkpoints/check_wild.py "$ferry" ../shared/peers/wild
 "$FERRY_PYTHON" tests/interop/checkpoints/check_source_memory.py "$ferry"

@@ -71,6 +71,22 @@ def test_verify_names_the_damage(run: Path) -> None:
     assert all(problem.bytes > 0 for problem in report.problems)
 
 
+def test_check_says_what_is_wrong(run: Path, tmp_path: Path) -> None:
+    model = tmp_path / "hf"
+    ferry.convert(run, model)
+    report = ferry.check(model, loader="transformers")
+    assert report and report.family == "llama" and report.loader == "transformers"
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 40}))
+    report = ferry.check(model, like=model)
+    assert not report
+    assert {finding.kind for finding in report.findings if finding.is_problem} == {"missing"}
+    assert all(finding.advice for finding in report.findings)
+    assert report.to_dict()["problems"] == report.problems > 0
+    with pytest.raises(ferry.Invalid):
+        ferry.check(run)
+
+
 def test_verify_all_iterations(run: Path) -> None:
     report = ferry.verify(run, run=True)
     assert report

@@ -21,6 +21,7 @@ HEADERS = [
     "ckpt/megatron/model/target_options.h",
     "ckpt/store/options.h",
     "estimate/estimate.h",
+    "ops/check.h",
     "ops/convert.h",
     "ops/diff.h",
     "ops/inspect.h",
@@ -33,6 +34,7 @@ OPTIONS = {
     "convert": "ConvertOptions",
     "reshard": "ReshardOptions",
     "verify": "VerifyOptions",
+    "check": "CheckOptions",
     "seal": "SealOptions",
     "diff": "DiffOptions",
     "prune": "PruneRunOptions",
@@ -52,7 +54,7 @@ OTHERS = {
 }
 
 # Keywords that are no member of the options.
-OWN = {"verify": {"path", "run"}, "seal": {"path"}, "prune": {"path"}, "inspect": {"path"}}
+OWN = {"verify": {"path", "run"}, "check": {"path"}, "seal": {"path"}, "prune": {"path"}, "inspect": {"path"}}
 
 
 def members_of(struct: str) -> dict[str, str]:

@@ -62,10 +62,10 @@ TEST_F(Program, EveryOptionIsInTheDocuments) {
     }
   }
   for (const std::string command :
-       {"inspect",      "convert",       "reshard",    "verify",      "diff",         "prune",
-        "report",       "estimate",      "runs list",  "runs follow", "runs compare", "runs export",
-        "runs copy",    "data tokenize", "data show",  "data mix",    "data config",  "data dumps",
-        "data inspect", "data check",    "data merge", "data bytes"}) {
+       {"inspect",     "convert",      "reshard",       "verify",     "check",       "diff",
+        "prune",       "report",       "estimate",      "runs list",  "runs follow", "runs compare",
+        "runs export", "runs copy",    "data tokenize", "data show",  "data mix",    "data config",
+        "data dumps",  "data inspect", "data check",    "data merge", "data bytes"}) {
     const Names in_document = documented(section(commands, "ferry " + command));
     const std::vector<Names> in_help = helped(ferry(command + " --help").out);
     EXPECT_GE(in_help.size(), 2u) << command;

@@ -57,8 +57,8 @@ struct LibraryMessages : test::Program {
   // calls the same: its arguments are the same words for everybody.
   std::set<std::string> flags() const {
     std::set<std::string> all;
-    for (const char* command :
-         {"convert", "reshard", "verify", "seal", "diff", "prune", "inspect", "estimate"}) {
+    for (const char* command : {"convert", "reshard", "verify", "check", "seal", "diff", "prune",
+                                "inspect", "estimate"}) {
       all.merge(flags_in(ferry(std::string(command) + " --help").out));
     }
     for (const ArgumentRow& row : argument_rows()) all.erase(std::string(row.flag()));
@@ -98,7 +98,7 @@ TEST_F(LibraryMessages, NameOptionsThatTheProgramHas) {
   const fs::path root = fs::path(FERRY_FIXTURES).parent_path().parent_path();
   std::string help;
   for (const char* command :
-       {"convert", "reshard", "verify", "seal", "diff", "prune", "inspect", "estimate"}) {
+       {"convert", "reshard", "verify", "check", "seal", "diff", "prune", "inspect", "estimate"}) {
     help += ferry(std::string(command) + " --help").out;
   }
   const std::set<std::string> flags = flags_in(help);

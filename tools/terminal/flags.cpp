@@ -46,7 +46,7 @@ constexpr Flag kFlags[] = {
     {"zstd_level", "", "--compress"}};
 
 // Members of --json that hold messages: texts, lists of them, or objects that have one.
-constexpr std::string_view kMessages[] = {"message",  "no_plan", "notes",   "problem",
+constexpr std::string_view kMessages[] = {"advice",   "message", "no_plan", "notes",   "problem",
                                           "problems", "reason",  "reasons", "warnings"};
 
 std::string flag_of(const OptionName& option) {

@@ -7,49 +7,18 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/support.h"
-#include "tests/tools/program.h"
+#include "tests/tools/hugging_face/broken_folder.h"
 
 namespace {
 
 namespace fs = std::filesystem;
+using ferry::test::BrokenFolder;
 using ferry::test::fixture;
 using ferry::test::Outcome;
 using ferry::test::Program;
+using ferry::test::Shard;
 using nlohmann::json;
 using testing::HasSubstr;
-
-// A safetensors file: its header, and the bytes after it.
-struct Shard {
-  json header;
-  std::string data;
-
-  explicit Shard(const std::string& path) {
-    const std::string bytes = Program::read(path);
-    size_t length = 0;
-    for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes.at(i));
-    header = json::parse(bytes.substr(8, length));
-    data = bytes.substr(8 + length);
-  }
-
-  void save(const std::string& path) const {
-    const std::string text = header.dump();
-    std::string bytes;
-    for (size_t i = 0; i < 8; ++i) bytes += static_cast<char>(text.size() >> (8 * i));
-    Program::write(path, bytes + text + data);
-  }
-
-  // Without a tensor and its bytes.
-  void remove(const std::string& name) {
-    const size_t begin = header[name]["data_offsets"][0], end = header[name]["data_offsets"][1];
-    data.erase(begin, end - begin);
-    header.erase(name);
-    for (auto& [other, tensor] : header.items()) {
-      if (other == "__metadata__" || tensor["data_offsets"][0] < begin) continue;
-      for (json& offset : tensor["data_offsets"]) offset = offset.get<size_t>() - (end - begin);
-    }
-  }
-};
 
 constexpr const char* kNorm = "model.layers.1.input_layernorm.weight";
 constexpr const char* kExpert = "model.layers.1.block_sparse_moe.experts.2.w1.weight";
@@ -62,51 +31,7 @@ std::string on_one_line(const std::string& text) {
   return line;
 }
 
-struct Broken : Program {
-  std::string model;
-
-  void SetUp() override {
-    Program::SetUp();
-    model = path("model");
-    const Outcome made = ferry("convert " + fixture("megatron/hot_mixtral") + " " + model +
-                               " --to hf --no-manifest --quantize fp8 --max-shard-size 100kB");
-    ASSERT_EQ(made.code, 0) << made.err;
-    ASSERT_TRUE(fs::exists(index_path()));
-  }
-
-  std::string index_path() const { return model + "/model.safetensors.index.json"; }
-
-  void edit(const std::string& file, const std::function<void(json&)>& change) const {
-    json value = json::parse(read(file));
-    change(value);
-    write(file, value.dump());
-  }
-  void edit_config(const std::string& member, const json& value) const {
-    edit(model + "/config.json", [&](json& config) { config[member] = value; });
-  }
-  void edit_index(const std::function<void(json&)>& change) const {
-    edit(index_path(), [&](json& index) { change(index["weight_map"]); });
-  }
-  std::string shard_of(const std::string& tensor) const {
-    return model + "/" + json::parse(read(index_path()))["weight_map"][tensor].get<std::string>();
-  }
-  void edit_shard(const std::string& tensor, const std::function<void(Shard&)>& change) const {
-    Shard shard(shard_of(tensor));
-    change(shard);
-    shard.save(shard_of(tensor));
-  }
-  void rename(const std::string& from, const std::string& to) const {
-    const std::string file = shard_of(from);
-    edit_shard(from, [&](Shard& shard) {
-      shard.header[to] = shard.header[from];
-      shard.header.erase(from);
-    });
-    edit_index([&](json& map) {
-      map[to] = file.substr(model.size() + 1);
-      map.erase(from);
-    });
-  }
-
+struct Broken : BrokenFolder {
   // All commands say `what`; verify and convert end with an error unless it is a `note`.
   void expect_said(const std::string& what, bool note = false) const {
     const Outcome inspect = ferry("inspect " + model), verify = ferry("verify " + model);
@@ -139,10 +64,7 @@ struct Broken : Program {
       expect_said(what, note);
     };
     const auto lose = [&](const std::string& name) {
-      return [this, name] {
-        edit_shard(name, [&](Shard& shard) { shard.remove(name); });
-        edit_index([&](json& map) { map.erase(name); });
-      };
+      return [this, name] { BrokenFolder::lose(name); };
     };
     way("missing", [&] { fs::remove(shard_of(kNorm)); });
     way("bytes", [&] { fs::resize_file(shard_of(kNorm), fs::file_size(shard_of(kNorm)) - 8); });

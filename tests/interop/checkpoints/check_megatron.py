@@ -19,15 +19,17 @@ CASES = ['glm4_moe', 'glm4_moe_plain', 'gpt_oss', 'deepseek_v32', 'glm_moe_dsa',
 LAYOUTS = {'TP2': ('--tp 2', '--tensor-model-parallel-size 2 --sequence-parallel'),
            'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1')}
 BAR = 8e-6
-LOSS_BARS = {'g_f32_glm45_mtp': 1e-5, 'g_glm45_mtp': 2.5e-5}
+LOSS_BARS = {'g_f32_glm45_mtp': 1e-5, 'g_glm45_mtp': 2.5e-5, 'g_f32_gptoss': 1e-5, 'g_f32_qwen3next': 1e-5, 'g_f32_nemotron3': 1e-5}
+OF_TRAINING = {'glm45': '--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4', 'gptoss': '--no-bias-dropout-fusion --expert-tensor-parallel-size 1'}  # what a model does not say, by a part of the run's name
+PROGRAMS = {'nemotron': 'pretrain_hybrid.py'}
 LAST = 12  # iteration of the continuations
 IN_FP32 = {'deepseek_v32': ['--no-dsa-indexer-rotate-activation']}  # which Megatron-LM has for bf16 alone
 ON_CPU = ('--distributed-backend gloo --no-rope-fusion --no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion --attention-backend unfused '
           '--ckpt-format torch_dist --vocab-size 250')
 TRAINING = ('--use-checkpoint-args --split 99,1,0 --seq-length 64 --micro-batch-size 2 --global-batch-size 8 --lr 1e-3 --min-lr 1e-4 --lr-decay-iters 100 --lr-warmup-iters 5 '
             '--lr-decay-style cosine --weight-decay 0.1 --adam-beta2 0.95 --tokenizer-type NullTokenizer --make-vocab-size-divisible-by 32 --log-interval 1 --attention-dropout 0 '
-            '--hidden-dropout 0 --train-iters 30 --eval-iters 0 --eval-interval 1000 --transformer-impl transformer_engine --seed 1234 --qk-layernorm --rotary-percent 0.5 '
-            f'--mtp-num-layers 1 --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4 --exit-interval {LAST}')
+            '--hidden-dropout 0 --train-iters 30 --eval-iters 0 --eval-interval 1000 --transformer-impl transformer_engine --seed 1234 '
+            f'--exit-interval {LAST}')
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 def run_jobs(folder, jobs, work):
@@ -63,21 +65,33 @@ def distance(work, case, layout):
     wholes = [np.concatenate(parts, -1)] if layout == 'TP2' else parts
     return max(float(np.abs(whole[..., :250] - right).max() / np.abs(right).mean()) for whole in wholes)
 
+def by_run(table, run, otherwise=''): return next((value for part, value in table.items() if part in run), otherwise)
+
+def model_flags(ferry, run, work):
+    """What the command line must say of the model besides --use-checkpoint-args, as ferry says it of its Hugging Face form."""
+    call(ferry, 'convert', run, f'{work}/hf', '--to', 'hf', '--overwrite')
+    said = call(ferry, 'convert', f'{work}/hf', f'{work}/again', '--to', 'torch_dist', '--overwrite')
+    words = shlex.split(re.search(r'^load with (.*)$', said, re.M)[1])
+    return words[words.index('--use-checkpoint-args') + 1:]
+
 def training_jobs(ferry, peers, work):
     data = os.path.realpath(f'{peers}/../data/corpus_a_text_document')
     for run in LOSS_BARS:
-        precision = [] if 'f32' in run else ['--bf16', '--use-distributed-optimizer']
+        precision = [] if 'f32' in run else ['--use-distributed-optimizer']
+        flags = [*model_flags(ferry, f'{peers}/{run}', work), *by_run(OF_TRAINING, run).split()]
+        program = by_run(PROGRAMS, run, 'pretrain_gpt.py')
         def continued(name, load, more, ranks):
-            return job(name, work, ['pretrain_gpt.py', '--load', load, '--data-path', data, '--data-cache-path', f'{work}/cache_{name}', *TRAINING.split(), *ON_CPU.split(),
+            return job(name, work, [program, '--load', load, '--data-path', data, '--data-cache-path', f'{work}/cache_{name}', *TRAINING.split(), *flags, *ON_CPU.split(),
                                     *precision, *more.split()], ranks=ranks)
         yield continued(f'{run}_alone', f'{peers}/{run}', '', 1)
         for layout, (options, arguments) in LAYOUTS.items():
+            if 'gptoss' in run and layout == 'TP2': options += ' --etp 1'  # biases of experts stay whole
             call(ferry, 'reshard', f'{peers}/{run}', f'{work}/{run}_{layout}', *options.split(), *(['--dp', '2'] if layout == 'EP2' else []))
             yield continued(f'{run}_{layout}', f'{work}/{run}_{layout}', arguments, 2)
 
 def losses(work, name):
     with open(f'{work}/{name}.log') as log:
-        return [(int(n), float(lm), float(mtp)) for n, lm, mtp in re.findall(r'iteration +(\d+)/.* lm loss: (\S+) .*mtp_1 loss: (\S+)', log.read())]
+        return [(int(n), float(lm), float(mtp or 1)) for n, lm, mtp in re.findall(r'iteration +(\d+)/.* lm loss: (\S+) (?:.*mtp_1 loss: (\S+))?', log.read())]
 
 def main(ferry, folder, peers):
     failed = 0

@@ -20,7 +20,8 @@ LAYOUTS = {'TP2': ('--tp 2', '--tensor-model-parallel-size 2 --sequence-parallel
            'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1')}
 BAR = 8e-6
 LOSS_BARS = {'g_f32_glm45_mtp': 1e-5, 'g_glm45_mtp': 2.5e-5, 'g_f32_gptoss': 1e-5, 'g_f32_qwen3next': 1e-5, 'g_f32_nemotron3': 1e-5}
-OF_TRAINING = {'glm45': '--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4', 'gptoss': '--no-bias-dropout-fusion --expert-tensor-parallel-size 1'}  # what a model does not say, by a part of the run's name
+OF_TRAINING = {'glm45': '--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4', 'gptoss': '--no-bias-dropout-fusion --expert-tensor-parallel-size 1',
+               'nemotron': '--disable-mamba-mem-eff-path'}  # what a model does not say, by a part of the run's name
 PROGRAMS = {'nemotron': 'pretrain_hybrid.py'}
 LAST = 12  # iteration of the continuations
 IN_FP32 = {'deepseek_v32': ['--no-dsa-indexer-rotate-activation']}  # which Megatron-LM has for bf16 alone

@@ -207,6 +207,8 @@ ModuleAxes modules_of_tensors(const RunState& state) {
       modules.emplace(module.substr(0, at + kAttention.size()) + "core_attention", axes);
     }
   }
+  // GPTModel takes its output layer's out of what it saves, HybridModel does not.
+  if (state.args.run.hybrid) modules.emplace("output_layer", Dims());
   return modules;
 }
 

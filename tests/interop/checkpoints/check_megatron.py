@@ -15,7 +15,7 @@ from tiny_models import make_model
 from transformers import AutoModelForCausalLM
 
 CASES = ['glm4_moe', 'glm4_moe_plain', 'gpt_oss', 'deepseek_v32', 'glm_moe_dsa', 'glm_moe_dsa_shared', 'hy_v3', 'ernie4_5', 'ministral3', 'smollm3_listed', 'seed_oss', 'phi3', 'glm4_moe_lite',
-         'qwen3_next', 'qwen3_5_text', 'qwen3_5_moe_text']
+         'qwen3_next', 'qwen3_5_text', 'qwen3_5_moe_text', 'nemotron_h', 'nemotron_h_latent']
 # Options of ferry, arguments of Megatron-LM.
 LAYOUTS = {'TP2': ('--tp 2', '--tensor-model-parallel-size 2 --sequence-parallel'),
            'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1')}
@@ -27,7 +27,7 @@ OF_TRAINING = {'glm45': '--moe-router-load-balancing-type seq_aux_loss --moe-aux
                'nemotron': '--disable-mamba-mem-eff-path'}  # what a model does not say, by a part of the run's name
 PROGRAMS = {'nemotron': 'pretrain_hybrid.py'}
 LAST = 12  # iteration of the continuations
-IN_FP32 = {'deepseek_v32': ['--no-dsa-indexer-rotate-activation']}  # which Megatron-LM has for bf16 alone
+IN_FP32 = {'deepseek_v32': ['--no-dsa-indexer-rotate-activation'], 'nemotron_h': ['--disable-mamba-mem-eff-path'], 'nemotron_h_latent': ['--disable-mamba-mem-eff-path']}  # which Megatron-LM has for bf16 alone
 ON_CPU = ('--distributed-backend gloo --no-rope-fusion --no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion --attention-backend unfused '
           '--ckpt-format torch_dist --vocab-size 250')
 TRAINING = ('--use-checkpoint-args --split 99,1,0 --seq-length 64 --micro-batch-size 2 --global-batch-size 8 --lr 1e-3 --min-lr 1e-4 --lr-decay-iters 100 --lr-warmup-iters 5 '

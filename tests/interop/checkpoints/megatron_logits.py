@@ -1,16 +1,17 @@
-"""Logits that Megatron-LM itself computes in fp32 from a checkpoint of a GPT, for check_megatron.py.
+"""Logits that Megatron-LM itself computes in fp32 from a checkpoint of a GPT or a hybrid model, for check_megatron.py.
 
 Run as pretrain_gpt.py is, with its arguments. Environment: TOKENS, an .npz with `tokens`; LOGITS, a prefix: each rank writes PREFIX.RANK.npz, with its part of the vocabulary."""
 import os, sys
 import numpy as np, torch
 from megatron.training.arguments import parse_and_validate_args
-from megatron.training.argument_utils import gpt_config_from_args, pretrain_cfg_container_from_args
+from megatron.training.argument_utils import gpt_config_from_args, hybrid_config_from_args, pretrain_cfg_container_from_args
 from megatron.training.initialize import initialize_megatron
 from megatron.training import get_args
 from megatron.training.checkpointing import load_checkpoint
 from megatron.core.process_groups_config import ProcessGroupCollection
 args = parse_and_validate_args(args_defaults={'tokenizer_type': 'NullTokenizer', 'no_load_rng': True, 'no_load_optim': True})
-cfg = pretrain_cfg_container_from_args(args, gpt_config_from_args(args))
+config_from_args = hybrid_config_from_args if args.hybrid_layer_pattern else gpt_config_from_args
+cfg = pretrain_cfg_container_from_args(args, config_from_args(args))
 initialize_megatron()
 args = get_args()
 builder = cfg.model.get_builder_cls()(cfg.model)

@@ -19,6 +19,14 @@ constexpr bool is_gated(Activation kind) {
   return kind == Activation::swiglu || kind == Activation::quick_geglu;
 }
 
+/// What gated functions do to gate and up before they are multiplied.
+struct GluSettings {
+  float clamp = 0;   // the gate is at most, up within plus and minus this; 0: as they are
+  float offset = 0;  // added to up
+
+  constexpr explicit operator bool() const noexcept { return clamp != 0 || offset != 0; }
+};
+
 /// y = activation(x), each row times its scale if there are any. x has rows of `width` elements, or
 /// of 2 · width when gated. Computed in fp32.
 struct ActivationForward {
@@ -26,6 +34,7 @@ struct ActivationForward {
   int64_t rows = 0, width = 0;
   ConstArray x;
   Array y;
+  GluSettings glu = {};
   const float* row_scale = nullptr;       // [rows]: expert probabilities
   ConstArray alpha_p = {}, alpha_n = {};  // xielu's parameters, one element each
 };
@@ -37,6 +46,7 @@ struct ActivationBackward {
   ConstArray x;
   ConstArray dy;
   Array dx;  // may be x
+  GluSettings glu = {};
   const float* row_scale = nullptr;
   float* drow_scale = nullptr;
   ConstArray alpha_p = {}, alpha_n = {};

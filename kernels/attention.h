@@ -57,6 +57,25 @@ struct AttentionMerge {
   float* log_sum = nullptr;
 };
 
+/// A learned score for each head, of no key, takes part in the softmax: scales the output of all
+/// keys, and log_sum becomes that with the score. AttentionBackward takes both as they are then.
+struct AttentionSink {
+  AttentionShape shape;  // sequences, queries, heads, groups, value_dim
+  ConstArray score;      // [heads]
+  Array output;
+  HeadStrides output_strides;
+  float* log_sum = nullptr;
+};
+
+/// The scores' gradient, from what AttentionSink left, summed in a fixed order.
+struct AttentionSinkGradient {
+  AttentionShape shape;
+  ConstArray score, output, doutput;
+  HeadStrides output_strides;
+  const float* log_sum = nullptr;
+  Gradient dscore;
+};
+
 /// Gradients. Adds to dq, dk and dv if `accumulate`, otherwise sets them. Each group's dk and dv
 /// are summed over its query heads in ascending order, on a GPU by parts that depend only on sizes.
 struct AttentionBackward {

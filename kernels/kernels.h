@@ -91,6 +91,8 @@ class Kernels {
   virtual void run(const Matmul&) = 0;
   virtual void run(const GroupedMatmul&) = 0;
   virtual void run(const GroupedMatmulGradient&) = 0;
+  virtual void run(const GroupedBias&) = 0;
+  virtual void run(const GroupedBiasGradient&) = 0;
   virtual void run(const NormForward&) = 0;
   virtual void run(const NormBackward&) = 0;
   virtual void run(const EmbeddingForward&) = 0;
@@ -98,6 +100,8 @@ class Kernels {
   virtual void run(const Rotary&) = 0;
   virtual void run(const AttentionForward&) = 0;
   virtual void run(const AttentionMerge&) = 0;
+  virtual void run(const AttentionSink&) = 0;
+  virtual void run(const AttentionSinkGradient&) = 0;
   virtual void run(const AttentionBackward&) = 0;
   virtual void run(const ActivationForward&) = 0;
   virtual void run(const ActivationBackward&) = 0;

@@ -32,11 +32,33 @@ struct GroupedMatmul {
   int64_t n = 0, k = 0;
   int64_t rows = 0;  // offsets[groups]
   const int64_t* offsets = nullptr;
-  ConstArray a;                           // [rows, k]
-  std::span<const ConstArray> b;          // by group, [k, n]
-  Array c;                                // [rows, n]
-  bool b_transposed = false;              // [n, k]
-  std::span<const ConstArray> bias = {};  // by group, n elements; may be empty
+  ConstArray a;                   // [rows, k]
+  std::span<const ConstArray> b;  // by group, [k, n]
+  Array c;                        // [rows, n]
+  bool b_transposed = false;      // [n, k]
+};
+
+/// y[i] += the bias of row i's group, times row_scale[i]. Groups as above.
+struct GroupedBias {
+  int64_t width = 0;
+  int64_t rows = 0;
+  const int64_t* offsets = nullptr;
+  std::span<const ConstArray> bias;  // by group, [width]
+  const float* row_scale = nullptr;  // [rows]; null: 1
+  Array y;                           // [rows, width]
+};
+
+/// Gradients of biases, summed over a group's rows in a fixed order, and of the rows' factors.
+struct GroupedBiasGradient {
+  int64_t width = 0;
+  int64_t rows = 0;
+  const int64_t* offsets = nullptr;
+  ConstArray dy;                          // [rows, width]
+  const float* row_scale = nullptr;       // [rows]; null: 1
+  std::span<const Array> dbias;           // by group, [width]
+  bool accumulate = true;                 // otherwise a group without rows gets zero
+  std::span<const ConstArray> bias = {};  // for drow_scale
+  float* drow_scale = nullptr;            // [rows]: dy · bias is added; may be null
 };
 
 /// The weight gradients: c[g] = or += transposed a of the group's rows · b of the group's rows.

@@ -77,6 +77,21 @@ struct QuickGeglu {
   }
 };
 
+/// The function of a clamped gate and a clamped up, to which a number is added. Where one is
+/// clamped, the result does not depend on it. NaN stays NaN.
+template <typename Function>
+struct Limited {
+  Function function;
+  float clamp, offset;
+
+  FERRY_INLINE GatedSlope operator()(Float gate, Float up) const {
+    const Float inside = at_least(at_most(up, clamp), -clamp);
+    const GatedSlope y = function(at_most(gate, clamp), inside + offset);
+    const Float up_slope = up > clamp ? Float{} : up < -clamp ? Float{} : y.up;
+    return {y.value, gate > clamp ? Float{} : y.gate, up_slope};
+  }
+};
+
 namespace {
 
 template <typename X>
@@ -112,17 +127,22 @@ FERRY_INLINE void with_function(const X& x, const F& f) {
       break;
   }
 }
-template <typename F>
-FERRY_INLINE void with_gated_function(Activation kind, const F& f) {
-  if (kind == Activation::swiglu) return f(Swiglu{});
-  f(QuickGeglu{});
+template <typename X, typename F>
+FERRY_INLINE void with_gated_function(const X& x, const F& f) {
+  const auto limited = [&](auto function) {
+    if (!x.glu) return f(function);
+    const float clamp = x.glu.clamp == 0 ? __builtin_inff() : x.glu.clamp;
+    f(Limited<decltype(function)>{function, clamp, x.glu.offset});
+  };
+  if (x.kind == Activation::swiglu) return limited(Swiglu{});
+  limited(QuickGeglu{});
 }
 
 template <typename T>
 void forward(const Team& team, const ActivationForward& x) {
   const auto* from = static_cast<const T*>(x.x.data);
   if (is_gated(x.kind)) {
-    with_gated_function(x.kind, [&](auto function) {
+    with_gated_function(x, [&](auto function) {
       team.each(x.rows, x.width, [&](int64_t row) {
         const T* gate = from + 2 * row * x.width;
         vectors(0, x.width, [&](int64_t i, auto n) {
@@ -145,7 +165,7 @@ void forward(const Team& team, const ActivationForward& x) {
 
 template <typename T>
 void backward_gated(const Team& team, const ActivationBackward& x) {
-  with_gated_function(x.kind, [&](auto function) {
+  with_gated_function(x, [&](auto function) {
     team.each(x.rows, x.width, [&](int64_t row) {
       const T* gate = static_cast<const T*>(x.x.data) + 2 * row * x.width;
       T* dx = static_cast<T*>(x.dx.data) + 2 * row * x.width;

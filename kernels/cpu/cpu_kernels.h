@@ -18,6 +18,8 @@ class CpuKernels final : public HostKernels {
   void run(const Matmul& x) override;
   void run(const GroupedMatmul& x) override;
   void run(const GroupedMatmulGradient& x) override;
+  void run(const GroupedBias& x) override;
+  void run(const GroupedBiasGradient& x) override;
   void run(const NormForward& x) override;
   void run(const NormBackward& x) override;
   void run(const EmbeddingForward& x) override;
@@ -25,6 +27,8 @@ class CpuKernels final : public HostKernels {
   void run(const Rotary& x) override;
   void run(const AttentionForward& x) override;
   void run(const AttentionMerge& x) override;
+  void run(const AttentionSink& x) override;
+  void run(const AttentionSinkGradient& x) override;
   void run(const AttentionBackward& x) override;
   void run(const ActivationForward& x) override;
   void run(const ActivationBackward& x) override;

@@ -171,10 +171,15 @@ void with_plain_function(const X& x, const F& f) {
       break;
   }
 }
-template <typename T, typename F>
-void with_gated_function(Activation kind, const F& f) {
-  if (kind == Activation::swiglu) return f(Swiglu<T>{});
-  f(QuickGeglu<T>{});
+template <typename T, typename X, typename F>
+void with_gated_function(const X& x, const F& f) {
+  const auto limited = [&](auto function) {
+    if (!x.glu) return f(function);
+    const float clamp = x.glu.clamp == 0 ? INFINITY : x.glu.clamp;
+    f(Limited<decltype(function)>{function, clamp, x.glu.offset});
+  };
+  if (x.kind == Activation::swiglu) return limited(Swiglu<T>{});
+  limited(QuickGeglu<T>{});
 }
 
 }  // namespace
@@ -188,7 +193,7 @@ void run(Device& device, const ActivationForward& x) {
     const T* const from = elements<T>(x.x);
     T* const to = elements<T>(x.y);
     if (is_gated(x.kind)) {
-      with_gated_function<T>(x.kind, [&]<typename Function>(Function function) {
+      with_gated_function<T>(x, [&]<typename Function>(Function function) {
         apply(GatedForward<T, Function>{from, to, x.width, x.row_scale, function});
       });
     } else {
@@ -224,7 +229,7 @@ void run(Device& device, const ActivationBackward& x) {
     with_pack(packed, [&](auto pack) {
       constexpr int kWidth = decltype(pack)::value;
       if (is_gated(x.kind)) {
-        with_gated_function<T>(x.kind, [&](auto function) {
+        with_gated_function<T>(x, [&](auto function) {
           gated_backward<kWidth, T><<<blocks, kThreads, 0, device.stream()>>>(x, function);
         });
       } else {

@@ -97,4 +97,19 @@ struct QuickGeglu {
   }
 };
 
+/// The function of a clamped gate and a clamped up, to which a number is added. Where one is
+/// clamped, the result does not depend on it. NaN stays NaN.
+template <typename Function>
+struct Limited {
+  Function function;
+  float clamp, offset;
+
+  __device__ GatedSlope operator()(float gate, float up) const {
+    const bool gate_is_cut = gate > clamp, up_is_cut = up > clamp || up < -clamp;
+    const float inside = up > clamp ? clamp : up < -clamp ? -clamp : up;
+    const GatedSlope y = function(gate_is_cut ? clamp : gate, inside + offset);
+    return {y.value, gate_is_cut ? 0.0F : y.gate, up_is_cut ? 0.0F : y.up};
+  }
+};
+
 }  // namespace ferry::kernels::cuda

@@ -6,6 +6,8 @@
 
 namespace ferry::kernels::cuda {
 
+void run(Device& device, const GroupedBias& x);
+void run(Device& device, const GroupedBiasGradient& x);
 void run(Device& device, const NormForward& x);
 void run(Device& device, const NormBackward& x);
 void run(Device& device, const EmbeddingForward& x);
@@ -13,6 +15,8 @@ void run(Device& device, const EmbeddingBackward& x);
 void run(Device& device, const Rotary& x);
 void run(Device& device, const AttentionForward& x);
 void run(Device& device, const AttentionMerge& x);
+void run(Device& device, const AttentionSink& x);
+void run(Device& device, const AttentionSinkGradient& x);
 void run(Device& device, const AttentionBackward& x);
 void run(Device& device, const ActivationForward& x);
 void run(Device& device, const ActivationBackward& x);

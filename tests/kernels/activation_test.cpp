@@ -11,7 +11,14 @@ double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus(double x) { return std::log1p(std::exp(x)); }
 
 /// `up` of gated functions only.
-double activation(Activation kind, double x, double up, double alpha_p, double alpha_n) {
+double activation(Activation kind, double x, double up, double alpha_p, double alpha_n,
+                  const GluSettings& glu = {}) {
+  if (glu.clamp != 0) {
+    const double clamp = glu.clamp;
+    x = std::min(x, clamp);
+    up = std::clamp(up, -clamp, clamp);
+  }
+  up += static_cast<double>(glu.offset);
   switch (kind) {
     case Activation::swiglu:
       return x * sigmoid(x) * up;
@@ -36,10 +43,11 @@ struct Inputs {
   Activation kind;
   int64_t rows, width;
   bool has_scale;
+  GluSettings glu;
   Numbers x, dy, scale, alpha_p, alpha_n;
 
-  Inputs(Activation k, int64_t r, int64_t w, bool s, Type type)
-      : kind(k), rows(r), width(w), has_scale(s) {
+  Inputs(Activation k, int64_t r, int64_t w, bool s, Type type, const GluSettings& g = {})
+      : kind(k), rows(r), width(w), has_scale(s), glu(g) {
     x = random_numbers(rows * width * (is_gated(kind) ? 2 : 1), type, 1, 3);
     dy = random_numbers(rows * width, type, 2);
     scale = random_numbers(rows, Type::f32, 3);
@@ -52,7 +60,7 @@ struct Inputs {
     const int64_t at = is_gated(kind) ? 2 * row * width + i : row * width + i;
     double in[4] = {x[at], is_gated(kind) ? x[at + width] : 0, alpha_p[0L], alpha_n[0L]};
     in[which] += by;
-    return activation(kind, in[0], in[1], in[2], in[3]);
+    return activation(kind, in[0], in[1], in[2], in[3], glu);
   }
   double slope(int64_t row, int64_t i, int which) const {
     constexpr double kStep = 1e-6;
@@ -68,6 +76,11 @@ std::vector<Inputs> all_inputs(Type type) {
     all.emplace_back(kind, 3, 16, true, type);
     all.emplace_back(kind, 1, 1, true, type);
     all.emplace_back(kind, 0, 4, false, type);
+    if (!is_gated(kind)) continue;
+    // No 16-bit number is where the slope jumps.
+    all.emplace_back(kind, 5, 37, true, type, GluSettings{.clamp = 2.03F, .offset = 1});
+    all.emplace_back(kind, 2, 16, false, type, GluSettings{.clamp = 2.03F});
+    all.emplace_back(kind, 2, 40, false, type, GluSettings{.offset = 0.5F});
   }
   return all;
 }
@@ -81,6 +94,7 @@ TEST(Activation, ForwardEqualsAPlainLoop) {
                                  .width = in.width,
                                  .x = in.x,
                                  .y = to,
+                                 .glu = in.glu,
                                  .row_scale = in.has_scale ? in.scale.floats() : nullptr,
                                  .alpha_p = in.alpha_p,
                                  .alpha_n = in.alpha_n};
@@ -112,6 +126,7 @@ TEST(Activation, BackwardEqualsFiniteDifferences) {
                                   .x = in.x,
                                   .dy = in.dy,
                                   .dx = to,
+                                  .glu = in.glu,
                                   .row_scale = in.has_scale ? in.scale.floats() : nullptr,
                                   .drow_scale = dscale.floats(),
                                   .alpha_p = in.alpha_p,
@@ -145,6 +160,30 @@ TEST(Activation, BackwardEqualsFiniteDifferences) {
       if (!is_xielu) continue;
       expect_near(dp, {by_p}, 64, 64, "dalpha_p");
       expect_near(dn, {by_n}, 64, 64, "dalpha_n");
+    }
+  }
+}
+
+// What is clamped has no gradient, what is at the clamp has (as in PyTorch), and NaN is not clamped
+// away: a run that has it must end.
+TEST(Activation, ClampsAtTheClampAndNotNaN) {
+  const double nan = std::nan("");
+  // Gates, then ups.
+  const Numbers x(std::vector<double>{2, 3, 1, 1, 1, nan, 1, 1, 1, 2, -2, -3, 1, nan}, Type::f32);
+  const Numbers dy(std::vector<double>(7, 1), Type::f32);
+  for (const auto kind : {Activation::swiglu, Activation::quick_geglu}) {
+    for (auto& device : devices()) {  // whose NaN have different bits
+      Numbers dx(x.size(), Type::f32), y(dy.size(), Type::f32);
+      device.kernels->run(ActivationBackward{
+          .kind = kind, .rows = 1, .width = 7, .x = x, .dy = dy, .dx = dx, .glu = {.clamp = 2}});
+      for (const size_t with : {0, 2, 3, 4, 7, 8, 9, 10}) EXPECT_NE(dx[with], 0) << with;
+      for (const size_t without : {1, 11}) EXPECT_EQ(dx[without], 0) << without;
+      for (const size_t undefined : {5, 6, 12}) EXPECT_TRUE(std::isnan(dx[undefined])) << undefined;
+      device.kernels->run(ActivationForward{
+          .kind = kind, .rows = 1, .width = 7, .x = x, .y = y, .glu = {.clamp = 2}});
+      EXPECT_EQ(y[size_t{0}], y[size_t{1}]);
+      EXPECT_EQ(y[size_t{3}], y[size_t{4}]);
+      for (const size_t undefined : {5, 6}) EXPECT_TRUE(std::isnan(y[undefined])) << undefined;
     }
   }
 }

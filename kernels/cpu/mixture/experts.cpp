@@ -120,7 +120,7 @@ void CpuKernels::run(const GroupedMatmul& x) {
               .k = x.k,
               .a = x.a.from(begin * x.k),
               .b = x.b[group],
-              .bias = x.bias.empty() ? ConstArray() : x.bias[group],
+              .bias = {},
               .c = x.c.from(begin * x.n),
               .a_stride = x.k,
               .b_stride = x.b_transposed ? x.k : x.n,

@@ -89,7 +89,6 @@ __global__ void matmul(Matrix<T> a, Matrix<T> b, const T* bias, C* c, int64_t m,
 constexpr int kGroups = 128;
 struct GroupPointers {
   const void* b[kGroups];
-  const void* bias[kGroups];
   void* c[kGroups];
 };
 
@@ -112,9 +111,8 @@ __global__ void grouped_matmul(GroupedMatmul x, GroupPointers pointers, int firs
   const Matrix<T> a{static_cast<const T*>(x.a.data) + begin * x.k, x.k, 1};
   const Matrix<T> b{static_cast<const T*>(pointers.b[group]), x.b_transposed ? 1 : x.n,
                     x.b_transposed ? x.k : 1};
-  multiply_tile(a, b, static_cast<const T*>(pointers.bias[group]),
-                static_cast<C*>(x.c.data) + begin * x.n, rows, x.n, x.k, tile * kTile,
-                blockIdx.y * int64_t{kTile}, false);
+  multiply_tile(a, b, static_cast<const T*>(nullptr), static_cast<C*>(x.c.data) + begin * x.n, rows,
+                x.n, x.k, tile * kTile, blockIdx.y * int64_t{kTile}, false);
 }
 
 template <typename T, typename C>
@@ -148,11 +146,7 @@ void run_in_tiles(Device& device, const GroupedMatmul& x) {
   for (size_t first = 0; first < x.b.size(); first += kGroups) {
     const auto groups = static_cast<int>(std::min<size_t>(kGroups, x.b.size() - first));
     GroupPointers pointers{};
-    for (int i = 0; i < groups; ++i) {
-      const size_t group = first + static_cast<size_t>(i);
-      pointers.b[i] = x.b[group].data;
-      pointers.bias[i] = x.bias.empty() ? nullptr : x.bias[group].data;
-    }
+    for (int i = 0; i < groups; ++i) pointers.b[i] = x.b[first + static_cast<size_t>(i)].data;
     const dim3 grid(tiles_of(x.rows) + static_cast<unsigned>(groups), tiles_of(x.n));
     with_types(x.a.type, x.c.type, [&]<typename T, typename C>(T*, C*) {
       grouped_matmul<T, C>

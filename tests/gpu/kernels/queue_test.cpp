@@ -19,7 +19,7 @@ TEST(CudaKernels, GiveZeroMemoryThatOutlivesThem) {
       (void)kernels.allocate(size_t{1} << 50);
       ADD_FAILURE() << "a PiB";
     } catch (const OutOfDeviceMemory& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("GPU 0 has no room for another 1048576.000 GiB"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("GPU 0 is out of memory for another 1048576.000 GiB"));
     }
     EXPECT_THROW((void)kernels.device().workspace(size_t{1} << 50), OutOfDeviceMemory);
     kernels.download(memory.get(), back, 3);

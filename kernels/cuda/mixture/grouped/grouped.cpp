@@ -86,9 +86,8 @@ bool is_for_hopper(const Device& device, const GroupedMatmul& x) {
     return b.type == x.a.type &&
            takes_matrix(b, x.b_transposed ? x.n : x.k, x.b_transposed ? x.k : x.n);
   };
-  return device.architecture() == 90 && x.bias.empty() && x.c.type == x.a.type &&
-         takes_matrix(x.a, x.rows, x.k) && takes_matrix(x.c, x.rows, x.n) &&
-         std::all_of(x.b.begin(), x.b.end(), takes_weight);
+  return device.architecture() == 90 && x.c.type == x.a.type && takes_matrix(x.a, x.rows, x.k) &&
+         takes_matrix(x.c, x.rows, x.n) && std::all_of(x.b.begin(), x.b.end(), takes_weight);
 }
 
 bool is_for_hopper(const Device& device, const GroupedMatmulGradient& x) {

@@ -282,16 +282,38 @@ A written_and_read(const Family& family, const A& a) {
   return back;
 }
 
+// Calls act(feature, its text in a, its text in b) for features that differ.
+template <typename Act>
+void for_differences(const A& a, const A& b, const Act& act) {
+  for (const Feature& feature : kFeatures) {
+    if (feature.when != nullptr && !(feature.when(a) && feature.when(b))) continue;
+    const std::string of_a = feature.of(a), of_b = feature.of(b);
+    if (of_a != of_b) act(feature, of_a, of_b);
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> different_features(const Architecture& a, const Architecture& b) {
+  std::vector<std::string> differences;
+  for_differences(a, b,
+                  [&](const Feature& feature, const std::string& of_a, const std::string& of_b) {
+                    const auto shown = [](const std::string& text) {
+                      return text.empty() ? "none" : text.c_str();
+                    };
+                    differences.push_back(
+                        fmt::format("{} is {} and not {}", feature.name, shown(of_a), shown(of_b)));
+                  });
+  return differences;
+}
 
 std::vector<std::string> unsupported_reasons(const Family& family, const Architecture& a) {
   std::vector<std::string> reasons;
   const A back = written_and_read(family, a);
-  for (const Feature& feature : kFeatures) {
-    if (feature.when != nullptr && !(feature.when(a) && feature.when(back))) continue;
-    const std::string model = feature.of(a), read = feature.of(back);
-    if (model != read) reasons.push_back(feature_reason(feature, model, read, family.name));
-  }
+  for_differences(a, back,
+                  [&](const Feature& feature, const std::string& model, const std::string& read) {
+                    reasons.push_back(feature_reason(feature, model, read, family.name));
+                  });
   for (const ConfigRow& row : family.config) {
     if (row.unsupported) row.unsupported(a, family.name, reasons);
   }

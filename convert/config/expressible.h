@@ -13,4 +13,7 @@ namespace ferry {
 std::vector<std::string> unsupported_reasons(const Family& family,
                                              const Architecture& architecture);
 
+/// What two models differ in, by the same features, as "FEATURE is A and not B"; empty: nothing.
+std::vector<std::string> different_features(const Architecture& a, const Architecture& b);
+
 }  // namespace ferry

@@ -227,8 +227,9 @@ ArgumentValue value_of(const TrainArguments& arguments, const ArgumentRow& row) 
         } else {
           const bool truth_or_none = row.initial == "None";
           const ArgumentValue held = value_from(arguments.*member, truth_or_none);
-          // Flags whose default is None.
-          return truth_or_none && held == ArgumentValue(false) ? ArgumentValue() : held;
+          // Flags whose default is None, unless they may also be False.
+          const bool is_flag = std::is_same_v<decltype(member), bool TrainArguments::*>;
+          return is_flag && truth_or_none && held == ArgumentValue(false) ? ArgumentValue() : held;
         }
       },
       row.member);

@@ -25,8 +25,8 @@ enum class ArgumentStatus : uint8_t {
 };
 
 using ArgumentMember =
-    std::variant<std::monostate, bool TrainArguments::*, int64_t TrainArguments::*,
-                 double TrainArguments::*, std::string TrainArguments::*,
+    std::variant<std::monostate, bool TrainArguments::*, std::optional<bool> TrainArguments::*,
+                 int64_t TrainArguments::*, double TrainArguments::*, std::string TrainArguments::*,
                  std::optional<int64_t> TrainArguments::*, std::optional<double> TrainArguments::*,
                  std::vector<int64_t> TrainArguments::*, std::vector<double> TrainArguments::*,
                  std::vector<std::string> TrainArguments::*, LayerPattern TrainArguments::*>;

@@ -60,16 +60,33 @@ void complete_attention(TrainArguments& a) {
   if (!a.window_size.empty()) check_size("--window-size", a.window_size[0], -1);
 }
 
+bool is_rotary(const TrainArguments& a) {
+  return a.position_embedding_type == "rope" || a.position_embedding_type == "yarn";
+}
+
+void check_yarn(const TrainArguments& a) {
+  const auto positive = [](std::string_view flag, double value) {
+    check_fits(value > 0, "{} {}: must be a positive number", flag, value);
+  };
+  positive("--rotary-scaling-factor", a.rotary_scaling_factor);
+  positive("--yarn-beta-fast", a.yarn_beta_fast.value_or(1));
+  positive("--yarn-beta-slow", a.yarn_beta_slow.value_or(1));
+  check_fits(a.multi_latent_attention || (a.rotary_percent == 1 && !a.rotary_interleaved),
+             "--position-embedding-type yarn rotates whole heads by halves: leave out "
+             "--rotary-percent and --rotary-interleaved");
+}
+
 void complete_positions(TrainArguments& a) {
   if (a.use_rotary_position_embeddings) a.position_embedding_type = "rope";
-  check_fits(a.add_position_embedding || a.position_embedding_type == "rope",
+  check_fits(a.add_position_embedding || is_rotary(a),
              "--no-position-embedding: give --position-embedding-type rope for a model without "
              "learned positions");
   check_fits(a.rotary_percent > 0 && a.rotary_percent <= 1,
              "--rotary-percent {}: must be between 0 and 1", a.rotary_percent);
   check_fits(a.multi_latent_attention || a.rope_type.empty() || a.rope_type == "rope",
              "--rope-type {} is for --multi-latent-attention", a.rope_type);
-  if (a.position_embedding_type != "rope" && !a.multi_latent_attention) return;
+  if (a.position_embedding_type == "yarn") check_yarn(a);
+  if (!is_rotary(a) && !a.multi_latent_attention) return;
   const auto part = static_cast<int64_t>(static_cast<double>(*a.kv_channels) * a.rotary_percent);
   const int64_t rotated = a.multi_latent_attention ? a.qk_pos_emb_head_dim : part;
   check_fits(rotated % 2 == 0,
@@ -85,6 +102,13 @@ void complete_mlp(TrainArguments& a, Notes& notes) {
                 {"--squared-relu", a.squared_relu},
                 {"--quick-geglu", a.quick_geglu},
                 {"--xielu", a.xielu}});
+  check_fits(a.activation_func_clamp_value.value_or(1) > 0,
+             "--activation-func-clamp-value {}: must be a positive number",
+             a.activation_func_clamp_value.value_or(1));
+  check_fits(
+      (!a.activation_func_clamp_value && a.glu_linear_offset == 0) || a.swiglu || a.quick_geglu,
+      "--activation-func-clamp-value and --glu-linear-offset are for --swiglu and "
+      "--quick-geglu");
   if (!a.add_bias_linear) a.bias_gelu_fusion = false;
   if (a.add_bias_linear) a.add_qkv_bias = true;
   if (a.num_experts == 0) a.num_experts.reset();
@@ -136,8 +160,7 @@ void complete_model(TrainArguments& a, Notes& notes) {
   complete_mlp(a, notes);
   if (a.mtp_num_layers == 0) a.mtp_num_layers.reset();
   if (a.mtp_num_layers) {
-    check_fits(a.position_embedding_type == "rope",
-               "--mtp-num-layers needs --position-embedding-type rope");
+    check_fits(is_rotary(a), "--mtp-num-layers needs --position-embedding-type rope or yarn");
   }
   if (a.apply_query_key_layer_scaling) a.attention_softmax_in_fp32 = true;
   check_fits(a.layernorm_epsilon >= 0, "--norm-epsilon {}: must be 0 or a positive number",

@@ -71,6 +71,9 @@ void check_tensor_ranks(const TrainArguments& a) {
   if (a.num_experts) {
     check_splits(*a.moe_ffn_hidden_size, "elements of --moe-ffn-hidden-size",
                  *a.expert_tensor_parallel_size, "--expert-tensor-parallel-size");
+    check_fits(!a.add_bias_linear || *a.expert_tensor_parallel_size == 1,
+               "experts with biases are not split over tensor ranks, as in Megatron-LM: give "
+               "--expert-tensor-parallel-size 1, or --disable-bias-linear");
     check_splits(a.moe_shared_expert_intermediate_size.value_or(0),
                  "elements of --moe-shared-expert-intermediate-size", tensor, kFlag);
     check_fits(tensor == 1 || a.sequence_parallel,

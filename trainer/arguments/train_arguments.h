@@ -34,12 +34,18 @@ struct ModelArguments {
   std::optional<int64_t> rotary_seq_len_interpolation_factor;
   bool use_rope_scaling = false;
   double rope_scaling_factor = 0;
+  std::optional<int64_t> yarn_original_max_position_embeddings;
+  std::optional<double> yarn_beta_fast, yarn_beta_slow;
+  std::optional<bool> yarn_correction_range_round_to_int;
   std::vector<int64_t> window_size;
   LayerPattern window_attn_skip_freq;
+  std::string softmax_type;
   std::string normalization;
   double layernorm_epsilon = 0;
   bool add_bias_linear = false, add_qkv_bias = false, qk_layernorm = false;
   bool swiglu = false, squared_relu = false, quick_geglu = false, xielu = false;
+  std::optional<double> activation_func_clamp_value;  // of gated functions
+  double glu_linear_offset = 0;
   bool bias_gelu_fusion = false;  // with biases: the GELU is the tanh form
   bool untie_embeddings_and_output_weights = false;
   double init_method_std = 0;

@@ -41,6 +41,9 @@ LanguageModel::LanguageModel(const TrainArguments& arguments, const RankSetup& s
   if (setup.group->rank() != 0) return;
   start_warnings_ = folder_warnings(*setup.files, arguments, source_ != nullptr);
   if (!source_) return;
+  for (std::string& warning : model_warnings(arguments, *source_)) {
+    start_warnings_.push_back(std::move(warning));
+  }
   for (std::string& warning : sample_warnings(setup.files, arguments, *source_, &start_notes_)) {
     start_warnings_.push_back(std::move(warning));
   }

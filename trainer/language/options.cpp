@@ -34,10 +34,25 @@ std::vector<std::string> untrainable_reasons(const Architecture& a) {
   const auto add = [&](bool has, const char* what) {
     if (has) reasons.push_back(fmt::format("{} is not supported", what));
   };
-  add(a.linear_bias && std::ranges::count(a.moe_layers, true) > 0,
-      "a bias in routers and experts (add_bias_linear: --disable-bias-linear leaves it out, "
+  add(a.linear_bias && a.shared_ffn > 0,
+      "a bias in shared experts (add_bias_linear: --disable-bias-linear leaves it out, "
       "--add-qkv-bias keeps the biases of queries, keys and values)");
-  add(a.any_linear(), "a gated delta net (linear_attention_freq)");
+  const auto add_layers = [&](const char* what, const char* argument, const auto& holds) {
+    std::vector<int64_t> layers;
+    for (int64_t layer = 0; layer < a.layers; ++layer) {
+      if (holds(layer)) layers.push_back(layer);
+    }
+    if (layers.empty()) return;
+    reasons.push_back(fmt::format("{} ({}: layer {}{}) is not supported", what, argument,
+                                  layers.front(), layers.size() > 1 ? " and others" : ""));
+  };
+  add_layers("a gated delta net", "linear_attention_freq",
+             [&](int64_t layer) { return a.is_linear(layer); });
+  add_layers("a Mamba mixer", "hybrid_layer_pattern",
+             [&](int64_t layer) { return a.kind(layer) == LayerKind::mamba; });
+  add(a.is_hybrid() && !a.any_mamba(),
+      "a layer that is attention, an MLP or a mixture alone (hybrid_layer_pattern)");
+  add(a.expert_width > 0, "a smaller width of experts' inputs (moe_latent_size)");
   add(a.output_gate, "a gate on the attention's output (attention_output_gate)");
   add(a.zero_centered_norms, "a norm stored less 1 (layernorm_zero_centered_gamma)");
   add(!a.input_norms || a.output_norms, "a norm of what attention and MLP give");
@@ -46,13 +61,8 @@ std::vector<std::string> untrainable_reasons(const Architecture& a) {
   add(a.attention_scalar != 0, "a scale on attention's scores (softmax_scale)");
   add(a.windowed_rope_theta != 0, "a rotary base for layers with a window");
   add(a.activation == Activation::tanh_geglu, "gated GELU in its tanh form");
-  add(a.sinks, "a learned score for no key (softmax_type)");
+  add(a.sinks && a.mla, "a learned score for no key with latent attention (softmax_type)");
   add(a.index_heads > 0, "sparse attention (experimental_attention_variant)");
-  add(a.glu_clamp != 0, "a clamp of gate and up (activation_func_clamp_value)");
-  add(a.glu_offset != 0, "a number added to up (glu_linear_offset)");
-  if (a.mla) return reasons;
-  add(a.rope_scaling == RopeScaling::yarn, "YaRN without latent attention");
-  add(a.rope_interleaved, "rotation of neighbouring elements (rotary_interleaved)");
   return reasons;
 }
 

@@ -1,6 +1,7 @@
 #include "trainer/language/source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string>
 #include <utility>
@@ -13,7 +14,9 @@
 #include "ckpt/megatron/state_of.h"
 #include "ckpt/memory/load.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/arguments/arguments.h"
 #include "convert/check/names.h"
+#include "convert/config/expressible.h"
 #include "convert/import.h"
 #include "trainer/arguments/namespace.h"
 #include "trainer/arguments/option_words.h"
@@ -168,6 +171,24 @@ void check_save_folder(const FileSystem& files, const std::string& folder) {
   if (format_of_folder(files, folder)) refuse("holds a checkpoint that a run would hide");
 }
 
+namespace {
+
+// Before single arguments of such a model are refused.
+void check_trainable(const Value& args, const std::string& path) {
+  if (args.is_none()) return;
+  std::vector<std::string> reasons;
+  try {
+    reasons = untrainable_reasons(read_arguments(args, path).architecture);
+  } catch (const Error&) {
+    return;  // the arguments of the command line may complete them
+  }
+  if (reasons.empty()) return;
+  fail(ErrorKind::unsupported, "{}: this model cannot be trained: {}", path,
+       fmt::join(reasons, "; "));
+}
+
+}  // namespace
+
 void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
                             const std::vector<std::string>& words, TrainArguments& arguments,
                             std::vector<std::string>& notes) {
@@ -178,10 +199,12 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
   const Checkpoint checkpoint =
       in_own_words([&] { return open_model(files, place->path, open_options(*place)); });
   if (!is_model) {
+    check_trainable(checkpoint.args.value, checkpoint.path);
     adopt_checkpoint_arguments(arguments, checkpoint.args.value, checkpoint.path, notes);
     return;
   }
   const Import import = import_model(checkpoint, import_options(arguments));
+  check_trainable(import.state.args.value, checkpoint.path);
   std::vector<std::string> all;
   for (const std::string& flag : import.flags) {
     for (std::string& word : split_words(flag, checkpoint.path)) all.push_back(std::move(word));
@@ -238,6 +261,26 @@ std::vector<std::string> folder_warnings(const FileSystem& files, const TrainArg
     warnings.push_back("--save-interval without --save: nothing will be saved");
   }
   return warnings;
+}
+
+std::vector<std::string> model_warnings(const TrainArguments& arguments, const Source& source) {
+  const Value& args = source.state.args.value;
+  if (args.is_none()) return {};
+  const std::string& path = source.checkpoint.path;
+  try {
+    const LoadedValue own = namespace_of(arguments);
+    const Architecture ours = read_arguments(own.value, "the arguments").architecture;
+    Architecture theirs = read_arguments(args, path).architecture;
+    theirs.positions = ours.positions;
+    const std::vector<std::string> differences = different_features(ours, theirs);
+    if (differences.empty()) return {};
+    return {fmt::format(
+        "the model is not that of {}: {}. Unless that is intended, give the arguments of the run "
+        "that saved it, or --use-checkpoint-args",
+        path, fmt::join(differences, "; "))};
+  } catch (const Error&) {
+    return {};  // of a program whose arguments say too little
+  }
 }
 
 std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,
@@ -299,6 +342,7 @@ std::vector<std::string> check_inputs(const std::shared_ptr<const FileSystem>& f
     for (std::string& warning : more) warnings.push_back(std::move(warning));
   };
   add(folder_warnings(*files, arguments, source != nullptr));
+  if (source) add(model_warnings(arguments, *source));
   if (source) add(sample_warnings(files, arguments, *source));
   return warnings;
 }

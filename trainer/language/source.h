@@ -43,6 +43,11 @@ void adopt_source_arguments(const std::shared_ptr<const FileSystem>& files,
 std::vector<std::string> folder_warnings(const FileSystem& files, const TrainArguments& arguments,
                                          bool is_found);
 
+/// A warning if the arguments describe another model than the source's own, which has the same
+/// parameters but computes something else: other positions, windows, activations. (Megatron-LM is
+/// silent.) A longer --max-position-embeddings is no other model.
+std::vector<std::string> model_warnings(const TrainArguments& arguments, const Source& source);
+
 /// Called by all ranks. Null if find_source() returns nothing. mismatch if the checkpoint's model
 /// is not that of the arguments.
 std::unique_ptr<const Source> open_source(const std::shared_ptr<const FileSystem>& files,

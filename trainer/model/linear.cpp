@@ -29,9 +29,9 @@ void input_gradient(Pass& pass, const Parameter& weight, int64_t in, int64_t out
       Matmul{.m = pass.rows(), .n = in, .k = out, .a = dy, .b = weight.value, .c = dx});
 }
 
-void bias_gradient(Pass& pass, const Parameter& bias, int64_t out, ConstArray dy) {
+void bias_gradient(Pass& pass, const Parameter& bias, int64_t rows, int64_t out, ConstArray dy) {
   pass.kernels.run(
-      kernels::SumRows{.rows = pass.rows(), .width = out, .x = dy, .sum = bias.take_gradient()});
+      kernels::SumRows{.rows = rows, .width = out, .x = dy, .sum = bias.take_gradient()});
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ Float8Input ColumnLinear::forward(Pass& pass, ConstArray x, const Outputs& to, b
 
 void ColumnLinear::backward(Pass& pass, const Float8Input& input, ConstArray x, ConstArray dy,
                             Array dx) const {
-  if (bias_) bias_gradient(pass, bias_, out_, dy);
+  if (bias_) bias_gradient(pass, bias_, pass.rows(), out_, dy);
   backward_without_bias(pass, input, x, dy, dx);
 }
 
@@ -177,7 +177,7 @@ void RowLinear::backward(Pass& pass, const Float8Input& input, ConstArray x, Con
                          Array dx) const {
   const ArenaScope scope(pass.scratch);
   const ConstArray all = all_rows(pass, dy, out_);
-  if (bias_) bias_gradient(pass, bias_, out_, all);
+  if (bias_) bias_gradient(pass, bias_, pass.rows(), out_, all);
   if (float8_ != nullptr) {
     const Float8Linear::Gradient rounded = float8_->rounded(pass, pass.rows(), all);
     float8_->weight_gradient(pass, pass.rows(), weight_, input, x, all, rounded);
@@ -189,8 +189,9 @@ void RowLinear::backward(Pass& pass, const Float8Input& input, ConstArray x, Con
 }
 
 ReplicatedLinear::ReplicatedLinear(const ParameterSet& parameters, const std::string& weight,
-                                   int64_t in, int64_t out, int64_t tensor_ranks)
-    : in_(in), out_(out) {
+                                   int64_t in, int64_t out, int64_t tensor_ranks,
+                                   const std::string& bias)
+    : bias_(parameters.find(bias, out)), in_(in), out_(out) {
   const bool is_whole = parameters.elements(weight) == in * out;
   weight_ = parameters.get(weight, is_whole ? in * out : in * out / tensor_ranks);
   if (!is_shared()) float8_ = parameters.float8(weight.substr(0, weight.rfind('.')), in, out);
@@ -207,7 +208,7 @@ ConstArray ReplicatedLinear::whole_weight(Pass& pass) const {
 Float8Input ReplicatedLinear::forward(Pass& pass, ConstArray x, Array y) const {
   const ArenaScope scope(pass.scratch);
   if (float8_ != nullptr) {
-    return float8_->forward(pass, pass.own_rows(), weight_, {}, x, y, false);
+    return float8_->forward(pass, pass.own_rows(), weight_, bias_.value, x, y, false);
   }
   pass.kernels.run(Matmul{.m = pass.own_rows(),
                           .n = out_,
@@ -215,13 +216,15 @@ Float8Input ReplicatedLinear::forward(Pass& pass, ConstArray x, Array y) const {
                           .a = x,
                           .b = whole_weight(pass),
                           .c = y,
-                          .b_transposed = true});
+                          .b_transposed = true,
+                          .bias = bias_.value});
   return {};
 }
 
 void ReplicatedLinear::backward(Pass& pass, const Float8Input& input, ConstArray x, ConstArray dy,
                                 Array dx, bool accumulate) const {
   const ArenaScope scope(pass.scratch);
+  if (bias_) bias_gradient(pass, bias_, pass.own_rows(), out_, dy);
   if (float8_ != nullptr) {
     const Float8Linear::Gradient rounded = float8_->rounded(pass, pass.own_rows(), dy);
     float8_->input_gradient(pass, pass.own_rows(), rounded, dx, accumulate);

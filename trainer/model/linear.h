@@ -68,14 +68,15 @@ class RowLinear {
   int64_t in_ = 0, out_ = 0;
 };
 
-/// y = x · Wᵀ on a rank's own rows. Every rank has all of y's columns; W is replicated, or its rows
-/// are split over ranks and gathered when needed.
+/// y = x · Wᵀ + b on a rank's own rows. Every rank has all of y's columns; W is replicated, or its
+/// rows are split over ranks and gathered when needed.
 class ReplicatedLinear {
  public:
   ReplicatedLinear() = default;
-  /// `weight` is the name of W, which is replicated or split into `tensor_ranks` parts.
+  /// `weight` is the name of W, which is replicated or split into `tensor_ranks` parts, and `bias`
+  /// that of b, where the parameters have it.
   ReplicatedLinear(const ParameterSet& parameters, const std::string& weight, int64_t in,
-                   int64_t out, int64_t tensor_ranks = 1);
+                   int64_t out, int64_t tensor_ranks = 1, const std::string& bias = {});
 
   Float8Input forward(Pass& pass, kernels::ConstArray x, kernels::Array y) const;
   /// Adds to dx, or sets it.
@@ -86,7 +87,7 @@ class ReplicatedLinear {
   kernels::ConstArray whole_weight(Pass& pass) const;
   bool is_shared() const { return weight_.elements < in_ * out_; }
 
-  Parameter weight_;
+  Parameter weight_, bias_;
   Float8Linear* float8_ = nullptr;  // never for a split weight
   int64_t in_ = 0, out_ = 0;
 };

@@ -30,9 +30,16 @@ kernels::Activation activation_of(const Architecture& architecture) {
        "squared-relu, quick-geglu and xielu");
 }
 
+kernels::GluSettings glu_of(const Architecture& architecture) {
+  return {static_cast<float>(architecture.glu_clamp), static_cast<float>(architecture.glu_offset)};
+}
+
 Mlp::Mlp(const ParameterSet& parameters, const std::string& prefix, const Architecture& a,
          int64_t width)
-    : activation_(activation_of(a)), width_(width), up_width_(a.gated() ? 2 * width : width) {
+    : activation_(activation_of(a)),
+      glu_(glu_of(a)),
+      width_(width),
+      up_width_(a.gated() ? 2 * width : width) {
   input_ = ColumnLinear(parameters, prefix + ".linear_fc1", a.hidden, up_width_);
   output_ = RowLinear(parameters, prefix + ".linear_fc2", width_, a.hidden);
   if (activation_ == kernels::Activation::xielu) {
@@ -54,6 +61,7 @@ Mlp::Saved Mlp::forward(Pass& pass, ConstArray x, Array y) const {
                                                 .width = width_,
                                                 .x = saved.up,
                                                 .y = saved.active,
+                                                .glu = glu_,
                                                 .alpha_p = alpha_p_.value,
                                                 .alpha_n = alpha_n_.value});
   } else {
@@ -74,6 +82,7 @@ void Mlp::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
                                                .x = saved.up,
                                                .dy = dactive,
                                                .dx = dup,
+                                               .glu = glu_,
                                                .alpha_p = alpha_p_.value,
                                                .alpha_n = alpha_n_.value,
                                                .dalpha_p = alpha_p_.take_gradient(),

@@ -36,10 +36,13 @@ class Mlp {
   RowLinear output_;
   Parameter alpha_p_, alpha_n_;  // xIELU's parameters
   kernels::Activation activation_ = kernels::Activation::swiglu;
+  kernels::GluSettings glu_;
   int64_t width_ = 0, up_width_ = 0;
   bool shares_input_ = false;
 };
 
+/// What a model's gated activation does to gate and up.
+kernels::GluSettings glu_of(const Architecture& architecture);
 /// The kernels' activation for a model's. unsupported if there is no kernel.
 kernels::Activation activation_of(const Architecture& architecture);
 

@@ -140,6 +140,49 @@ TEST(AdoptArguments, TakesTheModelFromACheckpoint) {
   }
 }
 
+// What shapes the model beyond its parameters: gpt-oss's and SmolLM3's, as ferry converts them.
+TEST(AdoptArguments, TakesWhatNoParameterShows) {
+  Draft draft;
+  Value args = draft.instance("argparse.Namespace");
+  const auto integers = [&](std::initializer_list<int> numbers) {
+    std::vector<Value> all;
+    for (const int number : numbers) all.push_back(draft.integer(number));
+    return draft.list(all);
+  };
+  draft.put(args, "num_layers", draft.integer(4));
+  draft.put(args, "no_rope_freq", integers({0, 0, 0, 1}));
+  draft.put(args, "softmax_type", draft.string("learnable"));
+  draft.put(args, "quick_geglu", draft.boolean(true));
+  draft.put(args, "activation_func_clamp_value", draft.real(7));
+  draft.put(args, "glu_linear_offset", draft.real(1));
+  draft.put(args, "position_embedding_type", draft.string("yarn"));
+  draft.put(args, "rotary_scaling_factor", draft.real(32));
+  draft.put(args, "yarn_original_max_position_embeddings", draft.integer(4096));
+  draft.put(args, "yarn_beta_fast", draft.real(30));
+  draft.put(args, "yarn_beta_slow", draft.real(2));
+  draft.put(args, "yarn_correction_range_round_to_int", draft.boolean(false));
+  TrainArguments a = default_arguments();
+  std::vector<std::string> notes;
+  adopt_checkpoint_arguments(a, args, "x", notes);
+  const LoadedValue ours = saved(a);
+  for (const char* name :
+       {"activation_func_clamp_value", "glu_linear_offset", "rotary_scaling_factor",
+        "yarn_original_max_position_embeddings", "yarn_beta_fast", "yarn_beta_slow"}) {
+    EXPECT_EQ(ours.value.get(name).real(), args.get(name).real()) << name;
+  }
+  for (const char* name : {"softmax_type", "position_embedding_type"}) {
+    EXPECT_EQ(ours.value.get(name).string(), args.get(name).string()) << name;
+  }
+  EXPECT_EQ(std::get<std::vector<int64_t>>(a.no_rope_freq), (std::vector<int64_t>{0, 0, 0, 1}));
+  EXPECT_TRUE(a.quick_geglu);
+  EXPECT_EQ(ours.value.get("yarn_correction_range_round_to_int").boolean(), false);
+  EXPECT_TRUE(saved(default_arguments()).value.get("yarn_correction_range_round_to_int").is_none());
+  EXPECT_EQ(parsed("--no-yarn-correction-range-round-to-int").yarn_correction_range_round_to_int,
+            false);
+  EXPECT_EQ(parsed("--yarn-correction-range-round-to-int").yarn_correction_range_round_to_int,
+            true);
+}
+
 TEST(AdoptArguments, LeavesNumbersThatWereGivenAndTakesRanksWhenAsked) {
   const Checkpoint checkpoint = peer("llama_legacy_tp2pp2");
   TrainArguments a =

@@ -18,7 +18,10 @@ void PrintTo(const Case& one, std::ostream* out) { *out << one.run << " " << one
 const std::map<std::string, std::string> kLosses{
     {"f32_qwen3", ""},
     {"f32_qwen3moe", "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2"},
-    {"f32_deepseek", "--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4"}};
+    {"f32_deepseek", "--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4"},
+    {"g_f32_gptoss",
+     "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3 --seed 1234 "
+     "--transformer-impl transformer_engine"}};
 
 class Continue : public testing::TestWithParam<Case> {
  protected:
@@ -58,7 +61,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"f32_qwen3moe", layout::kExpert}, Case{"f32_qwen3moe", layout::kContext},
                     Case{"f32_qwen3moe", layout::kPipeline}, Case{"f32_deepseek", layout::kAlone},
                     Case{"f32_deepseek", layout::kTensor}, Case{"f32_deepseek", layout::kExpert},
-                    Case{"f32_deepseek", layout::kPipeline}));
+                    Case{"f32_deepseek", layout::kPipeline}, Case{"g_f32_gptoss", layout::kAlone},
+                    Case{"g_f32_gptoss", layout::kWholeExperts},
+                    Case{"g_f32_gptoss", layout::kExpert}, Case{"g_f32_gptoss", layout::kContext},
+                    Case{"g_f32_gptoss", layout::kPipeline}));
 
 }  // namespace
 }  // namespace ferry::test

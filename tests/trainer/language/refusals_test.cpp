@@ -75,20 +75,61 @@ TEST_F(Refusals, OfARunWithNothingToTrainOnSayWhatToGive) {
 
 // Families have it, and no module of the trainer computes it.
 TEST_F(Refusals, NameWhatTheModelHasThatIsNotComputed) {
-  expect_untrained("--rotary-interleaved",
-                   "this model cannot be trained: rotation of neighbouring");
   std::string biases = words("--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 16");
   biases.erase(biases.find("--disable-bias-linear"), sizeof "--disable-bias-linear");
-  EXPECT_THAT(outcome_of(biases).problem, HasSubstr("a bias in routers and experts"));
-  biases += " --moe-layer-freq [0]*2";  // it is dense
   EXPECT_EQ(outcome_of(biases).problem, "");
+  EXPECT_THAT(outcome_of(biases + " --moe-shared-expert-intermediate-size 16").problem,
+              HasSubstr("this model cannot be trained: a bias in shared experts"));
+  EXPECT_THAT(outcome_of(biases + " --tensor-model-parallel-size 2 --sequence-parallel").problem,
+              HasSubstr("give --expert-tensor-parallel-size 1"));
+  expect_untrained("--position-embedding-type yarn --rotary-scaling-factor 4 --rotary-percent 0.5",
+                   "leave out --rotary-percent");
+  expect_untrained("--position-embedding-type yarn --yarn-beta-slow 0", "--yarn-beta-slow 0");
+  expect_untrained("--softmax-type off-by-one", "is not one of: vanilla learnable");
+  expect_untrained("--activation-func-clamp-value -1", "must be a positive number");
 
   Architecture a;
-  EXPECT_THAT(untrainable_reasons(a), testing::IsEmpty());
   a.sinks = true;
   a.glu_clamp = 7;
   a.rope_scaling = RopeScaling::yarn;
-  EXPECT_THAT(untrainable_reasons(a), testing::SizeIs(3));
+  EXPECT_THAT(untrainable_reasons(a), testing::IsEmpty());
+  a.mla = true;
+  a.layers = 1;
+  a.linear_layers = {true};
+  EXPECT_THAT(untrainable_reasons(a), testing::SizeIs(2));
+}
+
+// Their tensors have the names and sizes of a model that the trainer has.
+TEST_F(Refusals, AreWarningsWhereTheSameParametersAreAnotherModel) {
+  const std::string run = scratch_.path("positions");
+  const std::string kinds = "--no-rope-freq [0,1] --window-size 15,0 ";
+  run_of(words(kinds + "--save-interval 2 --exit-interval 2 --save " + run));
+  const std::string load = "--exit-interval 3 --load " + run + " ";
+  EXPECT_THAT(outcome_of(words(load + kinds)).printed, Not(HasSubstr("the model is not that")));
+  EXPECT_THAT(outcome_of(words(load + "--use-checkpoint-args")).printed,
+              Not(HasSubstr("the model is not that")));
+  EXPECT_THAT(
+      outcome_of(words(load)).printed,
+      HasSubstr("layers without rotary positions (no_rope_freq) is none and not 1 (1); windowed "
+                "attention (window_size) is none and not 16"));
+}
+
+// The layers that no module computes, and the first of them.
+TEST_F(Refusals, NameLayersOfFamiliesThatAreNotTrained) {
+  Architecture a;
+  a.layers = 4;
+  a.linear_layers = {false, true, true, true};
+  EXPECT_THAT(
+      untrainable_reasons(a),
+      testing::ElementsAre("a gated delta net (linear_attention_freq: layer 1 and others) is "
+                           "not supported"));
+  a.linear_layers = {};
+  a.kinds = {LayerKind::attention, LayerKind::mamba, LayerKind::mlp, LayerKind::mlp};
+  EXPECT_THAT(
+      untrainable_reasons(a),
+      testing::ElementsAre("a Mamba mixer (hybrid_layer_pattern: layer 1) is not supported"));
+  a.kinds[1] = LayerKind::attention;
+  EXPECT_THAT(untrainable_reasons(a), testing::ElementsAre(HasSubstr("an MLP or a mixture alone")));
 }
 
 TEST_F(Refusals, NameTensorRanksWithoutAQueryGroup) {

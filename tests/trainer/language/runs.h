@@ -174,6 +174,8 @@ inline std::string run_fixture(const std::string& run) {
 namespace layout {
 constexpr const char* kAlone = "";
 constexpr const char* kTensor = "--tensor-model-parallel-size 2 --sequence-parallel ";
+constexpr const char* kWholeExperts =
+    "--tensor-model-parallel-size 2 --sequence-parallel --expert-tensor-parallel-size 1 ";
 constexpr const char* kPipeline = "--pipeline-model-parallel-size 2 ";
 constexpr const char* kInterleaved =
     "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 ";

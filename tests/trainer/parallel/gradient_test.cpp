@@ -58,6 +58,21 @@ TEST(Gradients, OfDeepSeekWithLayerNorms) {
   small.architecture.norm = Norm::layer;
   expect_true_gradients(small);
 }
+TEST(Gradients, OfGptOss) {
+  SmallRun small = test::small_gpt_oss();
+  small.router.balance = RouterOptions::Balance::none;
+  small.architecture.experts_per_token = small.architecture.experts;
+  small.options.attention_dropout = 0.2;
+  expect_true_gradients(small);
+}
+// SmolLM3's and Ernie's.
+TEST(Gradients, OfPositionsOfSomeLayersAndPairs) {
+  SmallRun small = test::small_run();
+  small.architecture.unrotated_layers = {false, true, false, true};
+  small.architecture.rope_interleaved = true;
+  small.architecture.rotary_fraction = 0.5;
+  expect_true_gradients(small);
+}
 // Its own positions are rotary, whatever the embeddings have.
 TEST(Gradients, OfLatentAttentionWithLearnedPositions) {
   SmallRun small = deepseek(0);

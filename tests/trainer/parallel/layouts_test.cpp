@@ -16,6 +16,7 @@ struct Case {
 void PrintTo(const Case& one, std::ostream* out) { *out << one.model << " " << one.layout; }
 
 SmallRun model_of(std::string_view name) {
+  if (name == "scores of no key and biases of experts") return test::small_gpt_oss();
   if (name == "shared gate") {
     SmallRun small = test::small_experts();
     small.architecture.shared_ffn = 16;
@@ -56,13 +57,14 @@ TEST(Passes, ThatNoMachineHoldsAreRefused) {
   train(small, "a pass over 16777216 sequences of 16 tokens needs more than 256 GiB");
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Shared,
-                         testing::Values(Case{"latent attention", "TP2 SP"},
-                                         Case{"latent attention", "TP2 SP CP2 PP2 DP2 EP2"},
-                                         Case{"latent attention without query ranks", "TP2 SP"},
-                                         Case{"local latent attention", "TP2 SP"},
-                                         Case{"shared gate", "TP2 SP"},
-                                         Case{"shared gate", "TP2 SP DP2 EP2"}));
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Shared,
+    testing::Values(Case{"latent attention", "TP2 SP"},
+                    Case{"latent attention", "TP2 SP CP2 PP2 DP2 EP2"},
+                    Case{"latent attention without query ranks", "TP2 SP"},
+                    Case{"local latent attention", "TP2 SP"},
+                    Case{"scores of no key and biases of experts", "TP2 ETP1 SP CP2 PP2 DP2 EP2"},
+                    Case{"shared gate", "TP2 SP"}, Case{"shared gate", "TP2 SP DP2 EP2"}));
 
 }  // namespace
 }  // namespace ferry

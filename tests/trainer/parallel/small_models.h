@@ -76,6 +76,25 @@ inline SmallRun small_experts() {
   return small;
 }
 
+/// gpt-oss's kind: scores of no key, windows in every second layer, YaRN, biases everywhere,
+/// clamped quick GEGLU.
+inline SmallRun small_gpt_oss() {
+  SmallRun small = small_experts();
+  Architecture& a = small.architecture;
+  a.linear_bias = a.qkv_bias = true;
+  a.sinks = true;
+  a.window = 5;
+  a.windowed_layers = {true, false, true, false};
+  a.rope_scaling = RopeScaling::yarn;
+  a.rope_factor = 4;
+  a.rope_original_positions = 8;
+  a.rope_truncates = false;
+  a.activation = Activation::quick_geglu;
+  a.glu_clamp = 7;
+  a.glu_offset = 1;
+  return small;
+}
+
 /// Latent attention, experts after a first dense layer, and shared ones.
 inline SmallRun small_deepseek() {
   SmallRun small = small_experts();

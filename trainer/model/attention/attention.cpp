@@ -16,18 +16,16 @@ Attention::Attention(const ParameterSet& parameters, const std::string& prefix,
       dim_(a.head_dim),
       scale_(attention_scale(a)) {
   input_ = ColumnLinear(parameters, prefix + ".linear_qkv", a.hidden, width());
-  output_ = RowLinear(parameters, prefix + ".linear_proj", groups_ * group_heads_ * dim_, a.hidden);
+  output_ = RowLinear(parameters, prefix + ".linear_proj", heads() * dim_, a.hidden);
   if (a.qk_norm) {
     query_norm_ = NormLayer(parameters, prefix + ".q_layernorm", dim_, a);
     key_norm_ = NormLayer(parameters, prefix + ".k_layernorm", dim_, a);
   }
-  // Prediction layers, numbered after the others, have the windows of the first layers.
-  const int64_t place = layer < a.layers ? layer : layer - a.layers;
-  const bool is_windowed =
-      a.windowed_layers.empty() || a.windowed_layers[static_cast<size_t>(place)];
-  window_ = is_windowed ? a.window : 0;
-  const bool is_rotary = a.position_kind == Positions::rope && a.is_rotated(place);
+  if (a.sinks) sinks_ = parameters.get(prefix + ".core_attention.softmax_offset", heads());
+  window_ = a.has_window(layer) ? a.window : 0;
+  const bool is_rotary = a.position_kind == Positions::rope && a.is_rotated(layer);
   rotary_dim_ = is_rotary ? a.rotary_dim() : 0;
+  rope_interleaved_ = a.rope_interleaved;
 }
 
 NormRows Attention::rows_of(const Pass& pass, const Part& part) const {
@@ -39,7 +37,7 @@ kernels::HeadStrides Attention::strides(const Pass& pass) const {
 }
 
 kernels::HeadStrides Attention::context_strides(const Pass& pass) const {
-  const int64_t row = groups_ * group_heads_ * dim_;
+  const int64_t row = heads() * dim_;
   return {pass.sequences * row, row, group_heads_ * dim_, dim_};
 }
 
@@ -47,7 +45,7 @@ kernels::AttentionShape Attention::shape(const Pass& pass) const {
   kernels::AttentionShape shape;
   shape.sequences = pass.sequences;
   shape.queries = shape.keys = pass.positions;
-  shape.heads = groups_ * group_heads_;
+  shape.heads = heads();
   shape.groups = groups_;
   shape.dim = shape.value_dim = dim_;
   shape.scale = scale_;
@@ -67,6 +65,7 @@ void Attention::apply_rope(Pass& pass, Array fused, const Part& part, bool backw
                                    .group_stride = group_width(),
                                    .head_stride = dim_,
                                    .heads_per_group = part.heads,
+                                   .interleaved = rope_interleaved_,
                                    .backward = backward,
                                    .cosine = pass.cosine,
                                    .sine = pass.sine,
@@ -75,10 +74,10 @@ void Attention::apply_rope(Pass& pass, Array fused, const Part& part, bool backw
 
 Attention::Saved Attention::forward(Pass& pass, ConstArray x, Array y) const {
   Saved saved;
-  const int64_t context_width = groups_ * group_heads_ * dim_;
+  const int64_t context_width = heads() * dim_;
   saved.fused = pass.kept.take(pass.rows() * width(), x.type);
   saved.context = pass.kept.take(pass.rows() * context_width, x.type);
-  saved.log_sum = pass.kept.take<float>(pass.rows() * groups_ * group_heads_);
+  saved.log_sum = pass.kept.take<float>(pass.rows() * heads());
   saved.input = input_.forward(pass, x, {saved.fused}, keeps_input(pass));
   saved.rotated = saved.fused;
   if (query_norm_) {
@@ -91,16 +90,18 @@ Attention::Saved Attention::forward(Pass& pass, ConstArray x, Array y) const {
   }
   apply_rope(pass, saved.rotated, queries(), false);
   apply_rope(pass, saved.rotated, keys(), false);
-  attend(pass, kernels::AttentionForward{.shape = shape(pass),
-                                         .q = saved.rotated.from(queries().first),
-                                         .k = saved.rotated.from(keys().first),
-                                         .v = saved.fused.from(values().first),
-                                         .q_strides = strides(pass),
-                                         .k_strides = strides(pass),
-                                         .v_strides = strides(pass),
-                                         .output = saved.context,
-                                         .output_strides = context_strides(pass),
-                                         .log_sum = saved.log_sum});
+  attend(pass,
+         kernels::AttentionForward{.shape = shape(pass),
+                                   .q = saved.rotated.from(queries().first),
+                                   .k = saved.rotated.from(keys().first),
+                                   .v = saved.fused.from(values().first),
+                                   .q_strides = strides(pass),
+                                   .k_strides = strides(pass),
+                                   .v_strides = strides(pass),
+                                   .output = saved.context,
+                                   .output_strides = context_strides(pass),
+                                   .log_sum = saved.log_sum},
+         sinks_);
   saved.context_input = output_.forward(pass, saved.context, y);
   return saved;
 }
@@ -108,24 +109,26 @@ Attention::Saved Attention::forward(Pass& pass, ConstArray x, Array y) const {
 void Attention::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy,
                          Array dx) const {
   const ArenaScope scope(pass.scratch);
-  const int64_t context_width = groups_ * group_heads_ * dim_;
+  const int64_t context_width = heads() * dim_;
   const Array dcontext = pass.scratch.take(pass.rows() * context_width, x.type);
   output_.backward(pass, saved.context_input, saved.context, dy, dcontext);
   const Array dfused = pass.scratch.take(pass.rows() * width(), x.type);
-  attend(pass, kernels::AttentionBackward{.shape = shape(pass),
-                                          .q = saved.rotated.from(queries().first),
-                                          .k = saved.rotated.from(keys().first),
-                                          .v = saved.fused.from(values().first),
-                                          .output = saved.context,
-                                          .doutput = dcontext,
-                                          .q_strides = strides(pass),
-                                          .k_strides = strides(pass),
-                                          .v_strides = strides(pass),
-                                          .output_strides = context_strides(pass),
-                                          .log_sum = saved.log_sum,
-                                          .dq = dfused.from(queries().first),
-                                          .dk = dfused.from(keys().first),
-                                          .dv = dfused.from(values().first)});
+  attend(pass,
+         kernels::AttentionBackward{.shape = shape(pass),
+                                    .q = saved.rotated.from(queries().first),
+                                    .k = saved.rotated.from(keys().first),
+                                    .v = saved.fused.from(values().first),
+                                    .output = saved.context,
+                                    .doutput = dcontext,
+                                    .q_strides = strides(pass),
+                                    .k_strides = strides(pass),
+                                    .v_strides = strides(pass),
+                                    .output_strides = context_strides(pass),
+                                    .log_sum = saved.log_sum,
+                                    .dq = dfused.from(queries().first),
+                                    .dk = dfused.from(keys().first),
+                                    .dv = dfused.from(values().first)},
+         sinks_);
   apply_rope(pass, dfused, queries(), true);
   apply_rope(pass, dfused, keys(), true);
   if (query_norm_) {

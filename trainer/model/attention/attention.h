@@ -43,6 +43,7 @@ class Attention {
   Part values() const { return {(group_heads_ + 1) * dim_, 1}; }
   int64_t group_width() const { return (group_heads_ + 2) * dim_; }
   int64_t width() const { return groups_ * group_width(); }
+  int64_t heads() const { return groups_ * group_heads_; }
 
   NormRows rows_of(const Pass& pass, const Part& part) const;
   kernels::HeadStrides strides(const Pass& pass) const;
@@ -53,6 +54,8 @@ class Attention {
   ColumnLinear input_;
   RowLinear output_;
   NormLayer query_norm_, key_norm_;
+  Parameter sinks_;                // a score of no key for each head
+  bool rope_interleaved_ = false;  // pairs of elements next to each other are rotated
   int64_t layer_ = 0, groups_ = 0, group_heads_ = 0, dim_ = 0, window_ = 0, rotary_dim_ = 0;
   double scale_ = 0;
 };

@@ -117,7 +117,30 @@ void copy_all(Pass& pass, const AttentionShape& shape, int64_t dim, ConstArray x
   pass.kernels.run(kernels::Copy{.count = elements_of(shape, shape.heads, dim), .x = x, .y = y});
 }
 
-void attend_in_ring(Pass& pass, const AttentionForward& own) {
+// Once all keys have taken part: for queries of one of a rank's parts, or of the whole.
+void add_sinks(Pass& pass, const AttentionForward& own, const AttentionShape& shape, Array output,
+               float* log_sum, const Parameter& sinks) {
+  if (!sinks) return;
+  pass.kernels.run(kernels::AttentionSink{.shape = shape,
+                                          .score = sinks.value,
+                                          .output = output,
+                                          .output_strides = own.output_strides,
+                                          .log_sum = log_sum});
+}
+
+void add_sink_gradient(Pass& pass, const AttentionBackward& own, const AttentionShape& shape,
+                       int64_t output_begin, int64_t log_sum_begin, const Parameter& sinks) {
+  if (!sinks) return;
+  pass.kernels.run(kernels::AttentionSinkGradient{.shape = shape,
+                                                  .score = sinks.value,
+                                                  .output = own.output.from(output_begin),
+                                                  .doutput = own.doutput.from(output_begin),
+                                                  .output_strides = own.output_strides,
+                                                  .log_sum = own.log_sum + log_sum_begin,
+                                                  .dscore = sinks.take_gradient()});
+}
+
+void attend_in_ring(Pass& pass, const AttentionForward& own, const Parameter& sinks) {
   const ArenaScope scope(pass.scratch);
   const AttentionShape& shape = own.shape;
   const Parts parts(pass, shape);
@@ -164,13 +187,21 @@ void attend_in_ring(Pass& pass, const AttentionForward& own) {
       }
     }
   }
+  for (int half = 0; half < 2; ++half) {
+    add_sinks(pass, own, parts.shape(half, half, pass.ranks.context.rank()),
+              total.from(parts.begin(half, out)), own.log_sum + parts.log_sum_begin(half), sinks);
+  }
   copy_all(pass, shape, shape.value_dim, total, own.output);
 }
 
-void attend_in_ring(Pass& pass, const AttentionBackward& own) {
+void attend_in_ring(Pass& pass, const AttentionBackward& own, const Parameter& sinks) {
   const ArenaScope scope(pass.scratch);
   const AttentionShape& shape = own.shape;
   const Parts parts(pass, shape);
+  for (int half = 0; half < 2; ++half) {
+    add_sink_gradient(pass, own, parts.shape(half, half, pass.ranks.context.rank()),
+                      parts.begin(half, own.output_strides), parts.log_sum_begin(half), sinks);
+  }
   const HeadStrides key_strides = packed(shape, shape.groups, shape.dim);
   const HeadStrides value_strides = packed(shape, shape.groups, shape.value_dim);
   const HeadStrides query_strides = packed(shape, shape.heads, shape.dim);
@@ -244,20 +275,16 @@ void drop_out(const Pass& pass, int64_t layer, AttentionShape& shape) {
   shape.total_positions = pass.positions * pass.ranks.context.size();
 }
 
-void attend(Pass& pass, const AttentionForward& own) {
-  if (pass.ranks.context.size() == 1) {
-    pass.kernels.run(own);
-  } else {
-    attend_in_ring(pass, own);
-  }
+void attend(Pass& pass, const AttentionForward& own, const Parameter& sinks) {
+  if (pass.ranks.context.size() > 1) return attend_in_ring(pass, own, sinks);
+  pass.kernels.run(own);
+  add_sinks(pass, own, own.shape, own.output, own.log_sum, sinks);
 }
 
-void attend(Pass& pass, const AttentionBackward& own) {
-  if (pass.ranks.context.size() == 1) {
-    pass.kernels.run(own);
-  } else {
-    attend_in_ring(pass, own);
-  }
+void attend(Pass& pass, const AttentionBackward& own, const Parameter& sinks) {
+  if (pass.ranks.context.size() > 1) return attend_in_ring(pass, own, sinks);
+  add_sink_gradient(pass, own, own.shape, 0, 0, sinks);
+  pass.kernels.run(own);
 }
 
 }  // namespace ferry

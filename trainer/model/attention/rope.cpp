@@ -29,8 +29,9 @@ class Yarn {
              std::log(static_cast<double>(a.rope_original_positions) / (turns * kTurn)) /
              (2 * std::log(a.rope_theta));
     };
-    low_ = std::max(std::floor(pair_of(a.rope_beta_fast)), 0.0);
-    high_ = std::min(std::ceil(pair_of(a.rope_beta_slow)), static_cast<double>(dim - 1));
+    const double low = pair_of(a.rope_beta_fast), high = pair_of(a.rope_beta_slow);
+    low_ = std::max(a.rope_truncates ? std::floor(low) : low, 0.0);
+    high_ = std::min(a.rope_truncates ? std::ceil(high) : high, static_cast<double>(dim - 1));
     if (low_ == high_) high_ += 0.001;
   }
 

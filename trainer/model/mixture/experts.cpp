@@ -10,48 +10,77 @@ namespace ferry {
 using kernels::Array;
 using kernels::ConstArray;
 
+void ExpertLinear::Each::add(const Parameter& parameter) {
+  values.push_back(parameter.value);
+  gradients.push_back(parameter.gradient);
+  parameters.push_back(parameter);
+}
+
+bool ExpertLinear::Each::take_gradients() const {
+  bool accumulate = true;
+  for (const Parameter& each : parameters) accumulate = each.take_gradient().accumulate;
+  return accumulate;
+}
+
 ExpertLinear::ExpertLinear(const ParameterSet& parameters, const std::vector<std::string>& names,
                            int64_t in, int64_t out)
     : in_(in), out_(out) {
   for (const std::string& name : names) {
-    const Parameter weight = parameters.get(name + ".weight", in * out);
-    weights_.push_back(weight.value);
-    gradients_.push_back(weight.gradient);
-    parameters_.push_back(weight);
+    weights_.add(parameters.get(name + ".weight", in * out));
+    if (const Parameter bias = parameters.find(name + ".bias", out)) biases_.add(bias);
   }
 }
 
-void ExpertLinear::forward(Pass& pass, int64_t rows, const int64_t* offsets, ConstArray x,
-                           Array y) const {
+void ExpertLinear::forward(Pass& pass, const Rows& rows, ConstArray x, Array y) const {
   pass.kernels.run(kernels::GroupedMatmul{.n = out_,
                                           .k = in_,
-                                          .rows = rows,
-                                          .offsets = offsets,
+                                          .rows = rows.count,
+                                          .offsets = rows.offsets,
                                           .a = x,
-                                          .b = weights_,
+                                          .b = weights_.values,
                                           .c = y,
                                           .b_transposed = true});
+  if (biases_.values.empty()) return;
+  pass.kernels.run(kernels::GroupedBias{.width = out_,
+                                        .rows = rows.count,
+                                        .offsets = rows.offsets,
+                                        .bias = biases_.values,
+                                        .row_scale = rows.bias_scale,
+                                        .y = y});
 }
 
-void ExpertLinear::backward(Pass& pass, int64_t rows, const int64_t* offsets, ConstArray x,
-                            ConstArray dy, Array dx) const {
-  // The gradients of a layer's experts become valid together, also of experts without rows.
-  bool accumulate = true;
-  for (const Parameter& weight : parameters_) accumulate = weight.take_gradient().accumulate;
+void ExpertLinear::backward(Pass& pass, const Rows& rows, ConstArray x, ConstArray dy,
+                            Array dx) const {
   pass.kernels.run(kernels::GroupedMatmulGradient{.m = out_,
                                                   .n = in_,
-                                                  .rows = rows,
-                                                  .offsets = offsets,
+                                                  .rows = rows.count,
+                                                  .offsets = rows.offsets,
                                                   .a = dy,
                                                   .b = x,
-                                                  .c = gradients_,
-                                                  .accumulate = accumulate});
-  pass.kernels.run(kernels::GroupedMatmul{
-      .n = in_, .k = out_, .rows = rows, .offsets = offsets, .a = dy, .b = weights_, .c = dx});
+                                                  .c = weights_.gradients,
+                                                  .accumulate = weights_.take_gradients()});
+  pass.kernels.run(kernels::GroupedMatmul{.n = in_,
+                                          .k = out_,
+                                          .rows = rows.count,
+                                          .offsets = rows.offsets,
+                                          .a = dy,
+                                          .b = weights_.values,
+                                          .c = dx});
 }
 
-using kernels::Array;
-using kernels::ConstArray;
+void ExpertLinear::bias_backward(Pass& pass, const Rows& rows, ConstArray dy,
+                                 float* dbias_scale) const {
+  if (biases_.values.empty()) return;
+  pass.kernels.run(kernels::GroupedBiasGradient{.width = out_,
+                                                .rows = rows.count,
+                                                .offsets = rows.offsets,
+                                                .dy = dy,
+                                                .row_scale = rows.bias_scale,
+                                                .dbias = biases_.gradients,
+                                                .accumulate = biases_.take_gradients(),
+                                                .bias = biases_.values,
+                                                .drow_scale = dbias_scale});
+}
 
 namespace {
 
@@ -66,6 +95,7 @@ std::vector<int64_t> times(const std::vector<int64_t>& counts, int64_t factor) {
 Experts::Experts(const ParameterSet& parameters, const std::string& prefix, const Architecture& a,
                  const ExpertSplit& split)
     : activation_(activation_of(a)),
+      glu_(glu_of(a)),
       split_(split),
       hidden_(a.hidden),
       width_(a.expert_ffn / split.parts),
@@ -242,6 +272,7 @@ void Experts::activate(Pass& pass, const Saved& saved, Array active) const {
                                               .width = width_,
                                               .x = saved.up,
                                               .y = active,
+                                              .glu = glu_,
                                               .row_scale = saved.weights});
 }
 
@@ -258,10 +289,11 @@ Experts::Saved Experts::forward(Pass& pass, const int32_t* taken, const float* w
   saved.active = arena.take(most * width_, x.type);
   to_experts(pass, saved, x, saved.input);
   weights_to_experts(pass, saved, weights);
-  input_.forward(pass, saved.rows, saved.offsets, saved.input, saved.up);
+  input_.forward(pass, {saved.rows, saved.offsets}, saved.input, saved.up);
   activate(pass, saved, saved.active);
   const Array output = pass.scratch.take(most * hidden_, x.type);
-  output_.forward(pass, saved.rows, saved.offsets, saved.active, output);
+  // The activation has the rows' weights, which the output's bias has, too.
+  output_.forward(pass, {saved.rows, saved.offsets, saved.weights}, saved.active, output);
   from_experts(pass, saved, output, y);
   return saved;
 }
@@ -280,16 +312,21 @@ void Experts::backward(Pass& pass, const Saved& saved, ConstArray dy, Array dx,
     activate(pass, saved, active);
   }
   to_experts(pass, saved, dy, d);
-  output_.backward(pass, saved.rows, saved.offsets, active, d, dactive);
+  const ExpertLinear::Rows rows{saved.rows, saved.offsets},
+      weighted{saved.rows, saved.offsets, saved.weights};
+  output_.backward(pass, rows, active, d, dactive);
   pass.kernels.run(kernels::ActivationBackward{.kind = activation_,
                                                .rows = saved.rows,
                                                .width = width_,
                                                .x = saved.up,
                                                .dy = dactive,
                                                .dx = dup,
+                                               .glu = glu_,
                                                .row_scale = saved.weights,
                                                .drow_scale = drow_weights});
-  input_.backward(pass, saved.rows, saved.offsets, saved.input, dup, d);
+  output_.bias_backward(pass, weighted, d, drow_weights);
+  input_.backward(pass, rows, saved.input, dup, d);
+  input_.bias_backward(pass, rows, dup, nullptr);
   from_experts(pass, saved, d, dx);
   weights_from_experts(pass, saved, drow_weights, dweights);
 }

@@ -16,25 +16,40 @@ namespace ferry {
 
 // The linear layers of routed experts.
 
-/// y = x · Wᵀ for the rows of each of a rank's experts, each with its own weight.
+/// y = x · Wᵀ + b for the rows of each of a rank's experts, each with its own weight and bias.
 class ExpertLinear {
  public:
   ExpertLinear() = default;
-  /// `names` of the experts' modules, without ".weight".
+  /// `names` of the experts' modules, without ".weight". Has biases if the parameters do.
   ExpertLinear(const ParameterSet& parameters, const std::vector<std::string>& names, int64_t in,
                int64_t out);
 
-  /// Rows of expert e are [offsets[e], offsets[e + 1]) of `rows`.
-  void forward(Pass& pass, int64_t rows, const int64_t* offsets, kernels::ConstArray x,
-               kernels::Array y) const;
+  /// Rows of expert e are [offsets[e], offsets[e + 1]) of `count`.
+  struct Rows {
+    int64_t count = 0;
+    const int64_t* offsets = nullptr;
+    const float* bias_scale = nullptr;  // a factor of each row's bias; null: 1
+  };
+  void forward(Pass& pass, const Rows& rows, kernels::ConstArray x, kernels::Array y) const;
   /// Adds to the weights' gradients and sets dx.
-  void backward(Pass& pass, int64_t rows, const int64_t* offsets, kernels::ConstArray x,
-                kernels::ConstArray dy, kernels::Array dx) const;
+  void backward(Pass& pass, const Rows& rows, kernels::ConstArray x, kernels::ConstArray dy,
+                kernels::Array dx) const;
+  /// Adds to the biases' gradients, if there are biases, and to those of their factors, [rows].
+  void bias_backward(Pass& pass, const Rows& rows, kernels::ConstArray dy,
+                     float* dbias_scale) const;
 
  private:
-  std::vector<kernels::ConstArray> weights_;
-  std::vector<Parameter> parameters_;
-  std::vector<kernels::Array> gradients_;
+  /// A parameter of each expert.
+  struct Each {
+    std::vector<kernels::ConstArray> values;
+    std::vector<Parameter> parameters;
+    std::vector<kernels::Array> gradients;
+
+    void add(const Parameter& parameter);
+    /// The gradients of a layer's experts become valid together, also of experts without rows.
+    bool take_gradients() const;
+  };
+  Each weights_, biases_;
   int64_t in_ = 0, out_ = 0;
 };
 
@@ -90,6 +105,7 @@ class Experts {
 
   ExpertLinear input_, output_;
   kernels::Activation activation_ = kernels::Activation::swiglu;
+  kernels::GluSettings glu_;
   ExpertSplit split_;
   int64_t hidden_ = 0, width_ = 0, up_width_ = 0;
   int64_t experts_ = 0, own_experts_ = 0, chosen_ = 0;

@@ -14,7 +14,8 @@ Moe::Moe(const ParameterSet& parameters, const std::string& prefix, const Archit
     : architecture_(a),
       options_(options),
       experts_(parameters, prefix + ".experts.experts", a, split) {
-  router_ = ReplicatedLinear(parameters, prefix + ".router.weight", a.hidden, a.experts);
+  router_ = ReplicatedLinear(parameters, prefix + ".router.weight", a.hidden, a.experts, 1,
+                             prefix + ".router.bias");
   if (a.expert_bias) expert_bias_ = parameters.get(prefix + ".router.expert_bias", a.experts);
   has_shared_ = a.shared_ffn > 0;
   if (has_shared_) {

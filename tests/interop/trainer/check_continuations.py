@@ -1,9 +1,9 @@
 """Lets `ferry train` go on from runs that Megatron-LM began, and holds its log against that of Megatron-LM's own continuation.
 
-    check_continuations.py FERRY PEERS [--device cpu] [--runs f32_gpt2 ...] [--one] [--jobs 1]     PEERS/NAME (a run), PEERS/logs/NAME_cont.log, PEERS/../data
+    check_continuations.py FERRY PEERS [--device cpu] [--runs f32_gpt2 ...] [--layouts alone ...] [--one] [--jobs 1]     PEERS/NAME (a run), PEERS/logs/NAME_cont.log, PEERS/../data
 
 At every layout: losses, and load-balancing losses, within 1e-5 of theirs, gradient norms by their printed digits; in bf16 within 2.5e-5, in fp16 within 1e-3 with
-equal loss scales and skipped iterations. --one: at one layout each. --jobs: so many at once."""
+equal loss scales and skipped iterations. --layouts: at these alone; --one: at one layout each. --jobs: so many at once."""
 import argparse
 import concurrent.futures
 import os
@@ -17,6 +17,7 @@ parser.add_argument('ferry')
 parser.add_argument('peers')
 parser.add_argument('--device', default='cpu')
 parser.add_argument('--runs', nargs='+')
+parser.add_argument('--layouts', nargs='+')
 parser.add_argument('--one', action='store_true')
 parser.add_argument('--jobs', type=int, default=1)
 a = parser.parse_args()
@@ -29,6 +30,8 @@ MORE = {'TP2 SP': TENSOR + ' --sequence-parallel', 'CP2': '--context-parallel-si
 # Mixtures need sequence parallelism with tensor parallelism.
 MIXED = {name: words if TENSOR not in words else words + ('' if 'sequence' in words else ' --sequence-parallel') for name, words in (LAYOUTS | EXPERTS).items()}
 MIXED_MORE = {name: words for name, words in MORE.items() if name != 'TP2 SP'} | {'TP2 PP2': f'{TENSOR} --sequence-parallel {PIPELINE}'}
+# Experts with biases are whole on each tensor rank.
+WHOLE_EXPERTS = {name: words + (' --expert-tensor-parallel-size 1' if TENSOR in words else '') for name, words in (MIXED | MIXED_MORE).items()}
 MIXTURE = '--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-2'
 # Name: (layouts, what a checkpoint does not hold, last iteration, bar)
 RUNS = {
@@ -39,7 +42,8 @@ RUNS = {
     'f32_mixtral': (MIXED, MIXTURE, 25, 1e-5),
     'f32_qwen3moe': (MIXED | MIXED_MORE, MIXTURE, 25, 1e-5),
     'f32_deepseek': (MIXED, '--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4', 25, 1e-5),
-    'g_f32_glm45_mtp': (MIXED, '--seed 1234 --qk-layernorm --mtp-num-layers 1 --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4 --transformer-impl transformer_engine', 25, 1e-5),
+    'g_f32_glm45_mtp': (MIXED | MIXED_MORE, '--seed 1234 --qk-layernorm --mtp-num-layers 1 --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4 --transformer-impl transformer_engine', 25, 1e-5),
+    'g_f32_gptoss': (WHOLE_EXPERTS, '--seed 1234 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3 --transformer-impl transformer_engine', 25, 1e-5),
     'f32_llama_masks': (LAYOUTS, '--reset-position-ids --reset-attention-mask --eod-mask-loss --clip-grad 0.2', 25, 1e-5),
     'f16_llama': (LAYOUTS, '--fp16 --train-iters 60', 60, 1e-3),
     'llama_tp2pp2_full': (LAYOUTS, '--bf16 --seed 1234', 10, 2.5e-5),
@@ -87,7 +91,7 @@ def check(name, layout, words):
 
 cases = []
 for name in a.runs or RUNS:
-    layouts = list(RUNS[name][0].items())
+    layouts = [(layout, words) for layout, words in RUNS[name][0].items() if a.layouts is None or layout in a.layouts]
     cases += [(name, *layout) for layout in (layouts[-1:] if a.one else layouts)]
 failed = 0
 with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:

@@ -39,7 +39,8 @@ TEST_P(ModelOnly, EveryTensorIsWhatPyTorchReads) {
 
 INSTANTIATE_TEST_SUITE_P(Peers, ModelOnly,
                          testing::Values("hot_apertus", "hot_deepseek", "hot_gpt2", "hot_llama",
-                                         "hot_mixtral", "hot_qwen2"),
+                                         "hot_mixtral", "hot_qwen2", "hot_nemotron3_mtp",
+                                         "hot_qwen3next_mtp"),
                          [](const auto& param) { return param.param; });
 
 class AnyTorchDist : public testing::TestWithParam<std::string> {};

@@ -136,7 +136,8 @@ INSTANTIATE_TEST_SUITE_P(Peers, SameLayout,
                          testing::Values("llama_tp2dp2_dpr", "llama_te_tp2dp2_dpr", "llama_pp2vpp",
                                          "llama_dp4_dpr_buckets", "qwen2_pp2",
                                          "qwen3moe_te_ep2pp2_dpr", "hot_llama", "hot_gpt2",
-                                         "hot_deepseek", "hot_mixtral", "hot_qwen2"));
+                                         "hot_deepseek", "hot_mixtral", "hot_qwen2",
+                                         "hot_nemotron3_mtp", "hot_qwen3next_mtp"));
 
 // A member of the common state of a written checkpoint.
 LoadedValue member(const Checkpoint& checkpoint, std::string_view name) {
@@ -299,6 +300,22 @@ TEST(TorchDistWriter, MakesExtraStatesWhereThereAreNone) {
   EXPECT_NE(mixture.catalog->find_object(
                 "decoder.layers.3.mlp.experts.experts.linear_fc2._extra_state/shard_3_4"),
             nullptr);
+}
+
+// Megatron-LM does not load a run without one of them.
+TEST(TorchDistWriter, MakesTheExtraStatesThatMegatronLmSaves) {
+  for (const char* name : {"hot_llama", "hot_deepseek", "hot_mixtral", "hot_nemotron3_mtp"}) {
+    const auto memory = std::make_shared<MemoryFileSystem>();
+    const Checkpoint source = open_fixture(name);
+    RunState state = state_of(source);
+    state.objects.clear();
+    test::write(plan_torch_dist(std::move(state), {}), memory, "iter_0000005");
+    const Checkpoint target = open_checkpoint(memory, "iter_0000005");
+    for (const Object& object : source.catalog->objects) {
+      if (object.name.find("._extra_state/shard_") == std::string::npos) continue;
+      EXPECT_NE(target.catalog->find_object(object.name), nullptr) << name << " " << object.name;
+    }
+  }
 }
 
 TEST(TorchDistWriter, StoresWholeWhatNobodyKnows) {

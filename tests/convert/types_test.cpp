@@ -10,6 +10,7 @@
 
 #include "ckpt/base/error.h"
 #include "convert/config_json.h"
+#include "convert/families/judges.h"
 
 namespace ferry {
 namespace {
@@ -198,6 +199,10 @@ TEST(Types, CodeOfTheFoldersOwnIsNamed) {
   const json config = unknown_config({{"model_type", "llama"}, {"auto_map", map}});
   EXPECT_THAT(read_config(config, std::nullopt, "x").warnings,
               Contains(HasSubstr("auto_map: modeling_x.XForCausalLM")));
+}
+
+TEST(Types, EveryFamilyNamesItsJudges) {
+  for (const std::string& name : export_families()) EXPECT_NE(judges_of(name), nullptr) << name;
 }
 
 }  // namespace

@@ -53,6 +53,13 @@ std::vector<Names> helped(const std::string& help) {
   return options;
 }
 
+TEST_F(Program, FamiliesAreDocumentedAsTheyArePrinted) {
+  const std::string table = ferry("help families --markdown").out;
+  EXPECT_NE(table.find("| `llama` | LlamaForCausalLM | Megatron-LM |"), table.npos);
+  EXPECT_NE(document("families.md").find(table), std::string::npos)
+      << "replace the table of docs/families.md by what ferry help families --markdown prints";
+}
+
 TEST_F(Program, EveryOptionIsInTheDocuments) {
   const std::string commands = document("commands.md");
   EXPECT_THAT(commands, testing::HasSubstr("\n## ferry launch\n"));

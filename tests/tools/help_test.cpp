@@ -21,6 +21,8 @@ TEST_F(Program, HelpOfACommandIsItsHelp) {
   EXPECT_EQ(ferry("help data merge").out, ferry("data merge --help").out);
   EXPECT_EQ(ferry("help train").out, ferry("train --help").out);
   EXPECT_THAT(ferry("help").out, HasSubstr("train "));
+  EXPECT_THAT(ferry("help families").out, HasSubstr("\nllama "));
+  EXPECT_EQ(ferry("help convert --json").code, 2);
   EXPECT_THAT(ferry("help data merge").out, HasSubstr("Usage: ferry data merge [OPTIONS]"));
   const Outcome unknown = ferry("help data sail");
   EXPECT_EQ(unknown.code, 2);

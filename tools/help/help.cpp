@@ -9,6 +9,7 @@
 
 #include "ckpt/base/error.h"
 #include "tools/help/completion.h"
+#include "tools/help/families.h"
 #include "tools/help/man_page.h"
 #include "tools/terminal/output.h"
 #include "tools/terminal/text.h"
@@ -92,12 +93,18 @@ void write_shared_files(const CommandDescription& program, const std::string& ve
 
 struct HelpFlags {
   std::vector<std::string> words;
-  bool man = false;
+  bool man = false, json = false, markdown = false;
   std::string folder;
 };
 
 void run_help(const HelpFlags& flags, const HelpTexts& texts) {
-  if (!flags.folder.empty()) {
+  const bool families = flags.words == std::vector<std::string>{"families"};
+  if (!families && (flags.json || flags.markdown)) {
+    fail(ErrorKind::invalid, "--json and --markdown go with: ferry help families");
+  }
+  if (families) {
+    print(flags.json ? families_json() : families_table(flags.markdown));
+  } else if (!flags.folder.empty()) {
     write_shared_files(texts.description(), texts.version, flags.folder);
   } else if (flags.man) {
     print(man_page(find(texts.description(), flags.words), texts.version));
@@ -111,13 +118,20 @@ void run_help(const HelpFlags& flags, const HelpTexts& texts) {
 void add_help(Command& program, const HelpTexts& texts) {
   Command help = program.add_command("help", "Show how to use a command");
   const auto flags = std::make_shared<HelpFlags>();
-  help.add_option("COMMAND", flags->words, "The command, such as: data merge").type_name("");
+  help.add_option(
+          "COMMAND", flags->words,
+          "The command, such as: data merge; or families, for a table of the model families")
+      .type_name("");
+  help.add_flag("--json", flags->json, "families: print JSON");
+  help.add_flag("--markdown", flags->markdown, "families: print a Markdown table");
   help.add_flag("--man", flags->man, "Print a man page: ferry help --man convert | man -l -");
   help.add_option("--write-shared-files", flags->folder,
                   "Write man pages and completions to DIR, laid out as in an installation's share/")
       .type_name("DIR")
       .check(not_empty("give the folder to write to"));
-  help.footer("Examples:\n  ferry help data merge\n  ferry help --man convert | man -l -\n");
+  help.footer(
+      "Examples:\n  ferry help data merge\n  ferry help families\n"
+      "  ferry help --man convert | man -l -\n");
   help.action([flags, &texts] { run_help(*flags, texts); });
 
   program.add_command("version", "Show the version").action([&texts] {

@@ -20,7 +20,7 @@ CASES = ['glm4_moe', 'glm4_moe_plain', 'gpt_oss', 'deepseek_v32', 'glm_moe_dsa',
 LAYOUTS = {'TP2': ('--tp 2', '--tensor-model-parallel-size 2 --sequence-parallel'),
            'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1')}
 BAR = 8e-6
-# Of models with gated delta nets: transformers' own fp32 is 2.5e-5 to 5.4e-5 away from its fp64.
+# Models with gated delta nets: transformers' own fp32 is 2.5e-5 to 5.4e-5 away from its fp64.
 BARS = {'qwen3_next': 1e-4, 'qwen3_5_text': 1e-4, 'qwen3_5_moe_text': 1e-4}
 LOSS_BARS = {'g_f32_glm45_mtp': 1e-5, 'g_glm45_mtp': 2.5e-5, 'g_f32_gptoss': 1e-5, 'g_f32_qwen3next': 1e-5, 'g_f32_nemotron3': 1e-5}
 OF_TRAINING = {'glm45': '--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4', 'gptoss': '--no-bias-dropout-fusion --expert-tensor-parallel-size 1',

@@ -42,6 +42,19 @@ class SmallRank {
     pipeline_.set_watcher(&state_);
   }
 
+  /// Adds random numbers to all parameters, so that biases are not zero.
+  void disturb(double deviation) {
+    uint64_t key = 0;
+    for (const StateRun& run : state_.runs()) {
+      std::vector<float> numbers(static_cast<size_t>(run.elements));
+      kernels_->run(kernels::FillNormal{.count = run.elements,
+                                        .key = --key,
+                                        .deviation = deviation,
+                                        .y = kernels::Array(numbers.data())});
+      for (size_t i = 0; i < numbers.size(); ++i) run.master[i] += numbers[i];
+    }
+  }
+
   /// For each parameter, how the loss changes along a random direction: by its gradient, and by
   /// computing it close to the parameter's value. One rank alone.
   struct Slope {

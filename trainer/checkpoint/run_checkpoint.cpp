@@ -86,7 +86,10 @@ std::vector<LoadedValue> param_groups(const StateLayout& model, const Schedule& 
   std::vector<GroupKind> kinds{{true, false, false}, {false, false, false}};
   if (optimizer.input_and_output) kinds.insert(kinds.begin() + 1, {true, false, true});
   std::vector<LoadedValue> optimizers{groups(kinds)};
-  if (separate) optimizers.push_back(groups({{true, true, false}}));
+  if (!separate) return optimizers;
+  std::vector<GroupKind> experts{{true, true, false}};
+  if (model.layout.has_expert_biases()) experts.push_back({false, true, false});
+  optimizers.push_back(groups(experts));
   return optimizers;
 }
 

@@ -116,6 +116,21 @@ TEST_F(Saves, GroupsOfParametersStandInMegatronsOrder) {
   EXPECT_THAT(decays, testing::ElementsAre(1, 1, 0));
 }
 
+// Without which Megatron-LM does not load the optimizer: experts' biases are not decayed.
+TEST_F(Saves, BiasesOfExpertsHaveAGroupOfTheirOwn) {
+  run_of("--load " + run_fixture("g_f32_gptoss") + " --save " + scratch_.path("run") +
+         common_words(scratch_) + layout::kExpert +
+         "--eval-iters 0 --save-interval 6 --exit-interval 6 ");
+  const RunState state = state_of(open_checkpoint(posix_file_system(), scratch_.path("run")));
+  ASSERT_EQ(state.param_groups.size(), 2u);
+  const Value groups = state.param_groups.back().value;
+  ASSERT_EQ(groups.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(groups[i].get("is_expert_parallel").boolean(), true);
+    EXPECT_EQ(groups[i].get("wd_mult").real(), i == 0 ? 1 : 0);
+  }
+}
+
 // At the layout that saved and at others, as from a checkpoint of the other format.
 TEST_F(Saves, RankFoldersAreGoneOnFrom) {
   run("dist", layout::kAll);

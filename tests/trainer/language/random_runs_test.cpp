@@ -58,6 +58,7 @@ class Configuration {
     if (add("--qk-layernorm", 40)) add("--apply-wd-to-qk-layernorm", 40);
     if (!latent) {
       add("--group-query-attention --num-query-groups 2", 50);
+      add("--softmax-type learnable", 30);
       return;
     }
     add("--multi-latent-attention --kv-lora-rank 16 --qk-head-dim 8 --qk-pos-emb-head-dim 8");
@@ -71,11 +72,13 @@ class Configuration {
     add("--disable-bias-linear", 50);
     add("--transformer-impl transformer_engine", 50);
     if (!chance(50)) return;
-    add("--num-experts 4 --moe-router-topk 2 --disable-bias-linear");
+    const bool is_biased = chance(40);
+    add("--num-experts 4 --moe-router-topk 2");
+    if (!is_biased) add("--disable-bias-linear");
     if (data_ > 1) add("--expert-model-parallel-size 2", 60);
-    if (tensor_ > 1) add("--expert-tensor-parallel-size 1", 30);
+    if (tensor_ > 1) add("--expert-tensor-parallel-size 1", is_biased ? 100 : 30);
     add("--moe-grouped-gemm", 40);
-    add("--moe-shared-expert-intermediate-size 32", 30);
+    if (!is_biased) add("--moe-shared-expert-intermediate-size 32", 30);
     add("--moe-router-score-function sigmoid --moe-router-enable-expert-bias", 30);
     const char* const kind =
         std::array{"aux_loss", "seq_aux_loss", "global_aux_loss"}[random_() % 3];

@@ -149,7 +149,8 @@ class Check {
     for (const Finding& each : found.findings.list()) {
       // transformers loads no such layers.
       if (each.kind == "mtp" && options_.loader == Loader::transformers) continue;
-      findings_.add(each.is_problem, each.kind, each.subject, each.what, each.advice);
+      const bool is_problem = each.is_problem || each.kind == "names";
+      findings_.add(is_problem, each.kind, each.subject, each.what, each.advice);
     }
     add_misfit(found.misfit);
     const KnownModel* model = found.model ? &*found.model : nullptr;

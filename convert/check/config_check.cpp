@@ -15,6 +15,7 @@
 #include "ckpt/base/name_list.h"
 #include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/quantised_tensors.h"
+#include "convert/check/embedding.h"
 #include "convert/config_value.h"
 #include "convert/language_part.h"
 #include "convert/model/quantisation.h"
@@ -80,6 +81,15 @@ void check_dtype(const Catalog& catalog, const json& config, Findings& findings)
   }
 }
 
+// Two names of one tensor, as torch.save keeps them.
+bool are_one(const Entry& head, const Entry* embedding) {
+  if (embedding == nullptr || head.chunks.size() != 1 || embedding->chunks.size() != 1)
+    return false;
+  const Extent &a = head.chunks[0].extent, &b = embedding->chunks[0].extent;
+  return a.file == b.file && a.offset == b.offset && a.payload_offset == b.payload_offset &&
+         head.shape == embedding->shape && head.dtype == embedding->dtype;
+}
+
 // A model is tied where its configuration says so and the file holds no other output layer; engines
 // take the embedding whatever the file holds.
 void check_tie(const Catalog& catalog, const json& config, const KnownModel* known, Loader loader,
@@ -90,7 +100,8 @@ void check_tie(const Catalog& catalog, const json& config, const KnownModel* kno
   if (!is_tied) return;
   const std::string head =
       known != nullptr ? known->family->output_layer_name() : std::string(kOutputLayerName);
-  if (catalog.find(head) == nullptr) return;
+  const Entry* stored = catalog.find(head);
+  if (stored == nullptr || are_one(*stored, embedding_of(catalog))) return;
   findings.warning(
       "tie", head,
       fmt::format("{} is stored, but config.json ties the output layer to the embedding "
@@ -160,6 +171,53 @@ void check_excepted(const Catalog& catalog, const std::vector<QuantisedPart>& pa
       "correct quantization_config, or take the weights of the model it belongs to");
 }
 
+// "model.layers.*.up_proj.weight": numbers of layers and experts are '*'.
+std::string with_stars(std::string_view name) {
+  std::string pattern;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    pattern += (begin > 0 ? "." : "");
+    pattern += is_number ? std::string_view("*") : part;
+    begin = end + 1;
+  }
+  return pattern;
+}
+
+// Weights that are not quantised, as most of their kind in other layers are, though config.json
+// does not except them: engines make room for codes and scales, and find none.
+void check_left_plain(const Catalog& catalog, const std::vector<QuantisedPart>& parts,
+                      const json& config, Findings& findings) {
+  const std::vector<std::string> excepted = excepted_modules(config);
+  struct Kind {
+    size_t quantised = 0;
+    std::vector<std::string> plain;
+  };
+  std::map<std::string, Kind> kinds;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string& name = parts[i].parameter;
+    if (parts[i].role == QuantisedRole::none) {
+      const bool is_named = std::ranges::any_of(
+          excepted, [&](const std::string& each) { return name.find(each) != name.npos; });
+      const bool is_matrix = catalog.entries[i].shape.size() == 2 && name.ends_with(".weight");
+      if (is_matrix && !is_named) kinds[with_stars(name)].plain.push_back(name);
+    } else if (parts[i].values == i) {
+      ++kinds[with_stars(name)].quantised;
+    }
+  }
+  for (const auto& [pattern, kind] : kinds) {
+    if (kind.plain.empty() || kind.quantised <= kind.plain.size()) continue;
+    findings.problem(
+        "quantisation", kind.plain.front(),
+        fmt::format("{} of {} weights {} are not quantised, and config.json does not except them "
+                    "(modules_to_not_convert): {}",
+                    kind.plain.size(), kind.plain.size() + kind.quantised, pattern,
+                    some_of(kind.plain, 3)),
+        "name them in quantization_config, or take the quantised weights");
+  }
+}
+
 void check_quantisation(const Checkpoint& checkpoint, const json& config, Findings& findings) {
   const auto quantisation =
       quantisation_of(&config, *checkpoint.catalog->file_system, checkpoint.path);
@@ -173,6 +231,10 @@ void check_quantisation(const Checkpoint& checkpoint, const json& config, Findin
                                   : "copy quantization_config from the original config.json");
   }
   check_excepted(checkpoint.catalog, parts, config, findings);
+  // Other methods say by targets and patterns which weights are quantised.
+  if (quantisation && quantisation->method == "fp8") {
+    check_left_plain(checkpoint.catalog, parts, config, findings);
+  }
 }
 
 }  // namespace

@@ -1,26 +1,16 @@
 #include "convert/check/embedding.h"
 
-#include <algorithm>
 #include <string>
 #include <string_view>
+
+#include "convert/model/numbered_name.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::string_view kEmbeddingNames[] = {"embed_tokens.weight",    "wte.weight",
-                                                "word_embeddings.weight", "embed_in.weight",
-                                                "tok_embeddings.weight",  "embeddings.weight"};
-
-// A module that is a number: of a layer, a codebook, an expert.
-bool is_numbered(std::string_view name) {
-  for (size_t begin = 0; begin < name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const std::string_view part = name.substr(begin, end - begin);
-    if (!part.empty() && part.find_first_not_of("0123456789") == part.npos) return true;
-    begin = end + 1;
-  }
-  return false;
-}
+constexpr std::string_view kEmbeddingNames[] = {
+    "embed_tokens.weight",   "wte.weight",    "word_embeddings.weight", "embed_in.weight",
+    "tok_embeddings.weight", "shared.weight", "embeddings.weight"};
 
 }  // namespace
 

@@ -13,6 +13,8 @@
 #include "convert/check/embedding.h"
 #include "convert/config_value.h"
 #include "convert/language_part.h"
+#include "convert/model/family.h"
+#include "convert/model/types.h"
 #include "convert/tokenizer.h"
 
 namespace ferry {
@@ -38,6 +40,12 @@ void add_code_files(const json& value, std::set<std::string>& files) {
   }
 }
 
+// transformers has a class of its own for types that are known here, and asks for the code only
+// where the user trusts it.
+bool is_known_type(const std::string& type) {
+  return find_family(type) != nullptr || same_type(type) != nullptr || computes_otherwise(type);
+}
+
 void check_code(const std::vector<CopiedFile>& files, const json& config, Findings& findings) {
   const auto map = config.find("auto_map");
   if (map == config.end()) return;
@@ -47,9 +55,10 @@ void check_code(const std::vector<CopiedFile>& files, const json& config, Findin
     const bool is_there =
         std::ranges::any_of(files, [&](const CopiedFile& file) { return file.name == name; });
     if (is_there) continue;
-    findings.problem("config", name,
-                     fmt::format("config.json's auto_map names code in {}, which is missing", name),
-                     "copy it from the original model");
+    findings.add(!is_known_type(text_of(config, "model_type", "")), "config", name,
+                 fmt::format("config.json's auto_map names code in {}, which is missing", name),
+                 "copy it from the original model, or remove auto_map where transformers has a "
+                 "class for the model_type");
   }
 }
 

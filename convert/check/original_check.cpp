@@ -14,6 +14,7 @@
 #include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "convert/carried_files.h"
+#include "convert/check/embedding.h"
 #include "convert/config_value.h"
 #include "convert/model/mismatch.h"
 #include "convert/model/quantised_values.h"
@@ -93,8 +94,11 @@ class OriginalComparison {
                           "write the model anew with the sizes of the original");
       }
     }
+    const Entry* embedding = embedding_of(others_);
     for (const Entry& entry : own_->entries) {
       if (other_shapes_.contains(entry.name)) continue;
+      // Further names of a tied embedding, which torch.save keeps.
+      if (embedding != nullptr && entry.shape == embedding->shape && is_tied()) continue;
       if (!is_held(entry.name, entry.shape, look_up(other_shapes_)))
         left_over.push_back(entry.name);
     }
@@ -117,6 +121,12 @@ class OriginalComparison {
                                   other_form.size(), some_of(other_form, 3)),
                       fmt::format("give them the names of the original (convert with {})",
                                   option("fill_from", "ORIGINAL")));
+  }
+
+  bool is_tied() const {
+    const auto config =
+        read_hugging_face_config(*checkpoint_.catalog->file_system, checkpoint_.path);
+    return config && boolean_of(*config, "tie_word_embeddings", false);
   }
 
   void compare_configs() {

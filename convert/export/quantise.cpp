@@ -15,6 +15,8 @@
 #include "ckpt/base/option_name.h"
 #include "convert/export/quantisation_config.h"
 #include "convert/export/quantised_form.h"
+#include "convert/model/mismatch.h"
+#include "convert/model/numbered_name.h"
 #include "convert/rewrite/expert_forms.h"
 
 namespace ferry {
@@ -25,11 +27,28 @@ constexpr std::string_view kWeightEnd = ".weight";
 // Parts of names that are left as they are. "wte." and "wpe." are GPT-2's embeddings, and its "c_"
 // layers keep their weights the other way round, as no linear layer does; ".gate." and
 // "shared_expert_gate" are routers that are no linear layers where models are served.
-constexpr std::string_view kLeftAsTheyAre[] = {
-    "norm",    "embed",     "lm_head",   "router",  ".gate.", "shared_expert_gate",
-    "eh_proj", "conv1d",    "A_log",     "dt_bias", "wte.",   "weights_proj",
-    "wpe.",    "in_proj_a", "in_proj_b", "c_attn.", "c_fc.",  "c_proj."};
-constexpr std::string_view kHeadName = "output.weight";  // InternLM2's
+constexpr std::string_view kLeftAsTheyAre[] = {"norm",
+                                               "embed",
+                                               "lm_head",
+                                               "router",
+                                               ".gate.",
+                                               "shared_expert_gate",
+                                               "eh_proj",
+                                               "conv1d",
+                                               "A_log",
+                                               "dt_bias",
+                                               "wte.",
+                                               "weights_proj",
+                                               "wpe.",
+                                               "in_proj_a",
+                                               "in_proj_b",
+                                               "c_attn.",
+                                               "c_fc.",
+                                               "c_proj.",
+                                               "relative_attention_bias"};
+// InternLM2's output layer, and the embedding of T5 and its like.
+constexpr std::string_view kWholeNames[] = {"output.weight", "shared.weight"};
+constexpr std::string_view kTables[] = {"embed", "wte.", "shared.weight"};  // in embeddings' names
 // A scale of a row keeps all of it in memory.
 constexpr int64_t kMostColumns = int64_t{1} << 22;
 // Projections of one input, which servers keep as one matrix with one second scale.
@@ -54,15 +73,31 @@ bool is_linear(const Entry& entry, std::string_view outermost) {
   const auto holds = [&](std::string_view part) {
     return entry.name.find(part, from) != std::string::npos;
   };
-  return entry.shape.size() == 2 && entry.elements() > 0 && entry.name != kHeadName &&
+  return entry.shape.size() == 2 && entry.elements() > 0 &&
+         !has_name(kWholeNames, std::string_view(entry.name).substr(from)) &&
          entry.name.ends_with(kWeightEnd) && is_floating_point(entry.dtype) &&
          std::none_of(std::begin(kLeftAsTheyAre), std::end(kLeftAsTheyAre), holds);
 }
 
+// The shape of the largest table of tokens, which an output layer of any name has, too; empty:
+// there is none.
+Dims shape_of_embedding(const std::vector<ExportedTensor>& tensors) {
+  Dims largest;
+  for (const ExportedTensor& each : tensors) {
+    const Entry& entry = each.entry;
+    const bool is_table = std::ranges::any_of(
+        kTables, [&](std::string_view part) { return entry.name.find(part) != std::string::npos; });
+    if (!is_table || entry.shape.size() != 2 || is_numbered(entry.name)) continue;
+    if (largest.empty() || entry.shape[0] > largest[0]) largest = entry.shape;
+  }
+  return largest;
+}
+
 // A matrix for each expert, whatever it is called; the weights of convolutions have three axes,
-// too.
+// too, and tokens and positions of images have axes of one.
 bool is_fused(const Entry& entry) {
   return entry.shape.size() == 3 && is_floating_point(entry.dtype) &&
+         std::ranges::none_of(entry.shape, [](int64_t extent) { return extent == 1; }) &&
          entry.name.find("conv") == std::string::npos;
 }
 
@@ -103,6 +138,13 @@ Recipe as_rows(Recipe recipe, const Dims& shape) {
   return recipe;
 }
 
+// "model.layers.*.up_proj.weight, ...": each kind once.
+std::string patterns_of(const std::vector<std::string>& names) {
+  std::vector<std::string> patterns;
+  for (NameGroup& group : grouped(names, {})) patterns.push_back(std::move(group.pattern));
+  return some_of(patterns, 12);
+}
+
 class Quantiser {
  public:
   Quantiser(const WrittenForm& form, const QuantisedModel& model,
@@ -119,20 +161,22 @@ class Quantiser {
            model_.path, option("quantise", form_.name));
     }
     const std::string outermost = outermost_module(tensors.tensors);
+    const Dims embedding = shape_of_embedding(tensors.tensors);
     for (ExportedTensor& tensor : tensors.tensors) {
       if (is_floating_point(tensor.entry.dtype) && size_bytes(tensor.entry.dtype) == 1) {
         fail(ErrorKind::unsupported, "{}: tensor {} is of {} already", model_.path,
              tensor.entry.name, torch_name(tensor.entry.dtype));
       }
-      const bool is_weight =
-          takes_fused ? is_fused_expert(tensor.entry) : is_linear(tensor.entry, outermost);
+      const bool is_head = tensor.entry.shape == embedding && !is_numbered(tensor.entry.name);
+      const bool is_weight = takes_fused ? is_fused_expert(tensor.entry)
+                                         : is_linear(tensor.entry, outermost) && !is_head;
       if (tensor.constant.empty() && is_weight && fits(tensor.entry)) {
         quantise(std::move(tensor));
       } else {
         leave(std::move(tensor));
       }
     }
-    if (!any_) {
+    if (made_.empty()) {
       fail(ErrorKind::unsupported,
            "{}: no weight of a linear layer (a name that ends in .weight, two axes{}) is there to "
            "quantise",
@@ -157,6 +201,7 @@ class Quantiser {
   void leave(ExportedTensor tensor) {
     const Entry& entry = tensor.entry;
     if (entry.name.ends_with(kWeightEnd)) left_.push_back(module_of(entry.name));
+    if (entry.shape.size() == 2 && tensor.constant.empty()) kept_.push_back(entry.name);
     if (is_fused(entry) && !form_.takes_fused) {
       fused_.push_back(entry.name);
       left_.push_back(entry.name.substr(0, entry.name.rfind('.')));
@@ -165,7 +210,7 @@ class Quantiser {
   }
 
   void quantise(ExportedTensor tensor) {
-    any_ = true;
+    made_.push_back(tensor.entry.name);
     const Entry weight = tensor.entry;
     Dims shape = weight.shape;
     if (form_.takes_fused) {
@@ -252,9 +297,16 @@ class Quantiser {
     if (!fused_.empty()) {
       const bool one = fused_.size() == 1;
       warnings_.push_back(fmt::format(
-          "{} tensor{} of experts that are fused (three axes) {} not quantised: {}; programs that "
+          "{} tensor{} of three axes (experts that are fused) {} not quantised: {}; programs that "
           "serve {} expect experts one by one",
           fused_.size(), one ? "" : "s", one ? "is" : "are", some_of(fused_, 3), form_.name));
+    }
+    if (model_.is_unknown) {
+      warnings_.push_back(fmt::format(
+          "the model's type is not known here: by their names and shapes {} matrices are taken for "
+          "weights of linear layers and quantised ({}), {} are left ({})",
+          made_.size(), patterns_of(made_), kept_.size(),
+          kept_.empty() ? "none" : patterns_of(kept_)));
     }
     if (!uneven_.empty()) {
       const bool one = uneven_.size() == 1;
@@ -277,9 +329,10 @@ class Quantiser {
   const WrittenForm& form_;
   const QuantisedModel& model_;
   std::vector<std::string>& warnings_;
-  bool any_ = false;
   std::vector<ExportedTensor> result_;
-  std::vector<std::string> left_, fused_, uneven_;
+  std::vector<std::string> made_;                   // weights that are quantised
+  std::vector<std::string> left_, fused_, uneven_;  // modules; names of tensors
+  std::vector<std::string> kept_;                   // matrices that are left
   std::map<std::string, uint32_t> groups_;
 };
 

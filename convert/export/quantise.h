@@ -2,8 +2,9 @@
 // and config.json are called then.
 //
 // Those of linear layers: tensors of two axes whose names end in ".weight", but for embeddings,
-// norms, the output layer, routers and the small or sensitive layers that serving keeps in 16 bits;
-// and those whose rows are no multiple of what has one scale.
+// norms, the output layer (by its name, or by the shape of the embedding), routers and the small or
+// sensitive layers that serving keeps in 16 bits; and those whose rows are no multiple of what has
+// one scale.
 //
 // Source: slime tools/convert_hf_to_fp8.py and convert_hf_to_int4_direct.py; miles
 // tools/convert_hf_to_mxfp8.py and convert_hf_to_nvfp4.py; compressed-tensors quantization/ and
@@ -31,6 +32,9 @@ struct QuantisedModel {
   /// Whether fused experts are [experts, in, out]; needed for gpt-oss's form, which takes them so.
   std::optional<bool> transposed;
   std::string path;  // for errors
+  /// A warning says which weights are quantised and which are left: nothing but names and shapes
+  /// says which layers of a model of an unknown type are linear.
+  bool is_unknown = false;
 };
 
 /// What goes into the files of the model.

@@ -17,4 +17,7 @@ struct NumberedName {
 /// "decoder.layers.3.x". Nothing when there is none.
 std::optional<NumberedName> take_number(const std::string& name, std::string_view before);
 
+/// Whether one of the modules of a name is a number: of a layer, a block, an expert.
+bool is_numbered(std::string_view name);
+
 }  // namespace ferry

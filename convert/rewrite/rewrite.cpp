@@ -17,6 +17,7 @@
 #include "convert/check/model_check.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise.h"
+#include "convert/model/family.h"
 #include "convert/model/quantised_values.h"
 #include "convert/rewrite/expert_forms.h"
 #include "convert/rewrite/fill.h"
@@ -131,21 +132,31 @@ std::optional<bool> transposed_experts(const Checkpoint& model) {
   return std::nullopt;
 }
 
+// Whether no type that config.json names is known, as a family or by its experts.
+bool is_unknown(const Checkpoint& model) {
+  return expert_names(model) == nullptr &&
+         std::ranges::none_of(model_types(model),
+                              [](const std::string& type) { return find_family(type) != nullptr; });
+}
+
 // Tensors into files, with the config.json and the files of the folder `model`.
 void finish(const Checkpoint& model, const ExportOptions& options, ExportedTensors tensors,
             NewWeights weights, Export& result) {
   const FileSystem& files = *model.catalog->file_system;
+  const std::string& folder = options.config_folder.empty() ? model.path : options.config_folder;
   if (!options.quantise.empty()) {
-    QuantisedFiles written =
-        quantise(options.quantise, tensors,
-                 {expert_names(model), transposed_experts(model), model.path}, result.warnings);
+    Checkpoint described = model;
+    described.path = folder;
+    QuantisedFiles written = quantise(
+        options.quantise, tensors,
+        {expert_names(described), transposed_experts(described), model.path, is_unknown(described)},
+        result.warnings);
     weights.quantisation = std::move(written.config);
     if (!written.model_opt.empty()) {
       result.small_files.emplace_back(kModelOptConfig, std::move(written.model_opt));
     }
   }
   lay_out(std::move(tensors), options.max_shard_bytes, result);
-  const std::string& folder = options.config_folder.empty() ? model.path : options.config_folder;
   const std::string path = join(folder, "config.json");
   if (files.status(path).kind == PathKind::file) {
     result.small_files.emplace_back(

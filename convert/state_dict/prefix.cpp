@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <unordered_map>
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
@@ -114,6 +115,29 @@ std::string guess_container(const std::vector<std::string>& names) {
     });
   }
   return names.empty() ? std::string() : names.front().substr(0, length);
+}
+
+std::string container_in_paths(const Value& paths, const std::vector<std::string>& names) {
+  std::unordered_map<std::string_view, Value> known;
+  for (size_t i = 0; i < paths.pair_count(); ++i) {
+    if (const auto key = paths.pair_key(i).string()) known.emplace(*key, paths.pair_value(i));
+  }
+  std::string container;
+  size_t dotted = 0;  // keys of the innermost dict that are whole names of parameters
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto found = known.find(names[i]);
+    if (found == known.end() || found->second.size() < 2) return {};
+    const Value& path = found->second;
+    const auto key = path[path.size() - 1].string();
+    if (!key || key->size() >= names[i].size() || !names[i].ends_with(*key)) return {};
+    const std::string_view own =
+        std::string_view(names[i]).substr(0, names[i].size() - key->size());
+    if (i == 0) container = own;
+    if (own != container) return {};
+    dotted += key->find('.') != key->npos;
+  }
+  // Keys without dots are of dicts of modules, which are the model's own.
+  return 2 * dotted > names.size() ? container : std::string();
 }
 
 std::string guess_prefix(const std::vector<std::string>& names) {

@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ckpt/format/pickle/values/value.h"
+
 namespace ferry {
 
 /// Names without the parts that wrappers of PyTorch put between others: "_orig_mod." (compile),
@@ -22,7 +24,12 @@ std::string find_prefix(const std::vector<std::string>& names,
 /// Outer parts that all names share and that are no model's own: "module.", "state_dict.".
 std::string guess_container(const std::vector<std::string>& names);
 
-/// The same, and "model." before another "model.", which a state dict of a model inside another
+/// The dicts around a flat state dict, by the path of each name that a DCP keeps (`paths`, a dict of
+/// tuples or none): "model." of ("model", "encoder.weight"). Empty where paths do not say so of all
+/// names.
+std::string container_in_paths(const Value& paths, const std::vector<std::string>& names);
+
+/// The same as guess_container(), and "model." before another "model.", which a state dict of a model inside another
 /// has.
 std::string guess_prefix(const std::vector<std::string>& names);
 

@@ -155,7 +155,8 @@ class StateDictReader {
       base = known.config->family->base_prefix;
       result_.prefix = find_prefix(names_, expected_, base, checkpoint_.path);
     } else {
-      result_.prefix = guess_prefix(names_);
+      result_.prefix = container_in_paths(checkpoint_.paths.value, names_);
+      if (result_.prefix.empty()) result_.prefix = guess_prefix(names_);
     }
     const std::string& prefix = result_.prefix;
     const bool is_part = options_.language_part && has_language_part(checkpoint_, options_.family);

@@ -11,6 +11,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/engine/run.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
+#include "ckpt/format/pickle/values/draft.h"
 #include "convert/import.h"
 #include "convert/state_dict/prefix.h"
 #include "tests/convert/support.h"
@@ -326,6 +327,33 @@ TEST(StateDict, FlattenedParametersAreRefused) {
             ErrorKind::unsupported);
   EXPECT_THAT(message, HasSubstr("_flat_param is a parameter that FSDP flattened"));
   EXPECT_THAT(message, HasSubstr("StateDictType.SHARDED_STATE_DICT"));
+}
+
+// {"model": {"encoder.weight": ...}} is not {"model.encoder.weight": ...}.
+TEST(Prefix, OfAPyTorchCheckpointIsInItsPaths) {
+  Draft draft;
+  const Value paths = draft.dict();
+  const auto add = [&](const std::string& name, const std::vector<std::string>& path) {
+    std::vector<Value> parts;
+    for (const std::string& part : path) parts.push_back(draft.string(part));
+    draft.put(paths, name, draft.tuple(parts));
+  };
+  add("model.encoder.a", {"model", "encoder.a"});
+  add("model.pooler.b", {"model", "pooler.b"});
+  add("model.c", {"model", "c"});
+  add("other.d.e", {"other", "d.e"});
+  add("model.whole.f", {"model.whole.f"});
+  add("model.nested.g", {"model", "nested", "g"});
+  const LoadedValue all = std::move(draft).finish(paths);
+  const auto container = [&](const std::vector<std::string>& names) {
+    return container_in_paths(all.value, names);
+  };
+  EXPECT_EQ(container({"model.encoder.a", "model.pooler.b", "model.c"}), "model.");
+  EXPECT_EQ(container({"model.encoder.a", "other.d.e"}), "");
+  EXPECT_EQ(container({"model.whole.f"}), "");
+  EXPECT_EQ(container({"model.nested.g"}), "");  // dicts of modules are the model's own
+  EXPECT_EQ(container({"model.encoder.a", "unknown"}), "");
+  EXPECT_EQ(container_in_paths(Value(), {"model.encoder.a"}), "");
 }
 
 TEST(Prefix, OfUnknownModelsIsWhatPutsThemInContainers) {

@@ -94,7 +94,12 @@ class Walker {
       // A part of itself: its tensors have been named already.
       if (std::find(open_.begin(), open_.end(), value.node()) != open_.end()) return;
       open_.push_back(value.node());
-      for (size_t i = 0; i < value.size(); ++i) step(std::to_string(i), true, value[i]);
+      for (size_t i = 0; i < value.size(); ++i) {
+        // What a dict is as an object, next to its items: _metadata, which holds versions of
+        // modules.
+        const bool is_state = value.pair_count() > 0 && !with_tensors_.at(value[i].node());
+        if (!is_state) step(std::to_string(i), true, value[i]);
+      }
       for (size_t i = 0; i < value.pair_count(); ++i) {
         const Value key = value.pair_key(i);
         step(key_text(key), key.string() || key.integer(), value.pair_value(i));

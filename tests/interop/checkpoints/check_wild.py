@@ -173,6 +173,21 @@ def all_cases(wild):
         for target in 'hf', 'torch_dist': says(folder, f'convert {{IN}} {{OUT}} --to {target}', 6, '--index ignore')
         becomes(folder, [to_hf + ' --index ignore'], lambda folder=folder: renamed(f'{folders}/{folder}'))
 
+    # What a user reads who is about to load them.
+    for folder, what in {'orig_mod_sharded': 'are wrapped', 'both_wrapped': 'are wrapped', 'consolidated_lacks_norm': 'model.norm.weight: is missing',
+                         'index_ghost': 'mtp.fc.weight', 'index_stale': '8 of the 8 shards that it names are missing', 'noconf': 'no config.json',
+                         'lora_in_model': 'names transformers does not load'}.items():
+        says(folder, 'check {IN}', 4, 'problem: ', what)
+    says('lora_fsdp.adapter', 'check {IN}', 4, '1 problem', 'merge it first')
+    for folder in 'smollm3', 'ernie4_5', 'kimi', 'qwen3_ct_fp8', 'qwen3_moe_ct_fp8', 'qwen3_fp8_tensor', 'gpt_oss_mxfp4', 'internvl_qwen3', 'omni_full':
+        says(folder, 'check {IN}', 0, 'no problems')
+    says('dsv3_mtp', 'check {IN}', 0, 'mtp.safetensors')
+    says('qwen3_moe_fp8_fused', 'check {IN}', 0, 'on the hub')
+    says('qwen3_moe_fp8_fused', 'check {IN} --for transformers', 0, '!on the hub')
+    says('qwen3_moe_fp8_fused', 'check {IN} --for sglang', 4, 'on the hub')
+    says('thinker_trained', 'check {IN} --like {FOLDERS}/omni_full', 4, 'is in the original and not here')
+    for folder in 'composer', 'verl_plain', 'nemo1': says(folder, 'check {IN}', 2, 'is no Hugging Face folder')
+
     # Forced families.
     becomes('smollm3', both_ways, original('smollm3'))
     for family in 'llama', 'mistral': says('smollm3', f'convert {{IN}} {{OUT}} --to torch_dist --family {family}', 5)

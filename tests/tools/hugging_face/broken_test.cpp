@@ -19,6 +19,7 @@ using ferry::test::Program;
 using ferry::test::Shard;
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kNorm = "model.layers.1.input_layernorm.weight";
 constexpr const char* kExpert = "model.layers.1.block_sparse_moe.experts.2.w1.weight";
@@ -105,6 +106,35 @@ TEST_F(Broken, IsSaidOfAModelOfAnUnknownType) {
   edit_config("model_type", "unheard_of");
   edit_config("architectures", {"UnheardOfForCausalLM"});
   break_in_every_way(false);
+}
+
+// Only names and shapes say which of its matrices are of linear layers.
+TEST_F(Broken, QuantisingAModelOfAnUnknownTypeSaysWhatIsTaken) {
+  const std::string healthy = model;
+  model = path("plain");
+  ASSERT_EQ(
+      ferry("convert " + healthy + " " + model + " --to hf --dtype bf16 --max-shard-size 90kB")
+          .code,
+      0);
+  const std::string convert =
+      "convert " + model + " " + path("out") + " --overwrite --to hf --quantize fp8";
+  const std::string note = "the model's type is not known here: by their names and shapes ";
+  EXPECT_THAT(ferry(convert).out, Not(HasSubstr(note)));
+  edit_config("model_type", "unheard_of");
+  rename("lm_head.weight", "out_head.weight");
+  const Outcome outcome = ferry(convert);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr(note));
+  EXPECT_THAT(outcome.out, HasSubstr("model.layers.*.self_attn.q_proj.weight"));
+  const json tensors =
+      json::parse(ferry("inspect " + path("out") + " --json --tensors").out)["tensors"];
+  int heads = 0;
+  for (const json& tensor : tensors) {
+    if (!tensor["name"].get<std::string>().starts_with("out_head.")) continue;
+    EXPECT_EQ(tensor["dtype"], "BF16") << tensor;
+    ++heads;
+  }
+  EXPECT_EQ(heads, 1);
 }
 
 TEST_F(Broken, APrefixIsTakenOff) {

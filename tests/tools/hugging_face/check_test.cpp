@@ -130,7 +130,13 @@ struct Ways : Checked {
         {"config", "modeling_own.py",
          [&] {
            edit_config("auto_map", {{"AutoModel", "modeling_own.Own"}});
+           edit_config("model_type", "own");
          }},
+        {"config", "modeling_own.py",
+         [&] {
+           edit_config("auto_map", {{"AutoModel", "modeling_own.Own"}});
+         },
+         "", false},
         {"tokenizer", "no tokenizer files", [&] { remove("tokenizer.json"); }, "", false},
         {"tokenizer", "no tokenizer files", [&] { remove("tokenizer.json"); }, "--for sglang"},
         {"tokenizer", "tokenizer.json is not valid JSON",
@@ -176,6 +182,15 @@ struct Ways : Checked {
         {"quantisation", kExpertName, [&, scales] { lose(scales); }},
         {"quantisation", kExpertName,
          [&, scales] { rename(scales, "model.layers.1.block_sparse_moe.scales"); }},
+        {"quantisation", "are not quantised, and config.json does not except",
+         [&, scales] {
+           lose(scales);
+           edit_shard(kExpertName, [](Shard& shard) {
+             json& tensor = shard.header[kExpertName];
+             tensor["dtype"] = "BF16";
+             tensor["shape"][1] = tensor["shape"][1].get<int64_t>() / 2;
+           });
+         }},
         {"quantisation", "no quantization_config", [&] { erase_config("quantization_config"); }},
         {"quantisation", "excepts 1 module",
          [&] {

@@ -85,7 +85,7 @@ TEST_F(FusedExperts, OfOtherModelsStayAndAreNamed) {
   config["model_type"] = "unheard_of";
   write(fused + "/config.json", config.dump());
   EXPECT_THAT(done("convert " + fused + " " + path("a") + " --to hf --quantize fp8"),
-              HasSubstr("8 tensors of experts that are fused (three axes) are not quantised: "
+              HasSubstr("8 tensors of three axes (experts that are fused) are not quantised: "
                         "model.layers.0.mlp.experts.down_proj, "));
 }
 

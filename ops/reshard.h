@@ -25,6 +25,10 @@ enum class ReshardOptimizer { as_source, fully_reshardable, dp_reshardable, lega
 /// them and the target can, fp32 otherwise.
 enum class MasterForm { as_source, fp32, remainders };
 
+/// What Megatron-LM builds the model of: layers of a GPT are attention and an MLP or experts, those
+/// of a hybrid model one of them each.
+enum class ModelClass { as_source, gpt, hybrid };
+
 struct ReshardOptions {
   std::string source = {};
   std::string target = {};  // a run folder, or with `dcp` the checkpoint's own
@@ -32,6 +36,7 @@ struct ReshardOptions {
   ReshardFormat to = ReshardFormat::torch_dist;
   ReshardOptimizer optimizer = ReshardOptimizer::as_source;
   MasterForm masters = MasterForm::as_source;
+  ModelClass model = ModelClass::as_source;
   bool repair_masters = false;     // puts optimizer state back that Megatron Core stored shifted
   std::string config_folder = {};  // of config.json, for a run without arguments; empty: the run's
   ParallelTarget layout = {};

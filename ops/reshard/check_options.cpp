@@ -77,8 +77,8 @@ void check_options(const ReshardOptions& options) {
 void check_plain(const ReshardOptions& options, const Checkpoint& checkpoint) {
   ParallelTarget ranks;
   ranks.data = options.layout.data;
-  const bool has_layout =
-      !(options.layout == ranks) || options.vocabulary_divisor || options.transformer_engine;
+  const bool has_layout = !(options.layout == ranks) || options.vocabulary_divisor ||
+                          options.transformer_engine || options.model != ModelClass::as_source;
   if (!has_layout && options.optimizer == ReshardOptimizer::as_source) return;
   fail(ErrorKind::invalid,
        "{} is no run of Megatron-LM's: it is copied as it is, without {}; of the layout options "

@@ -16,6 +16,7 @@
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/retarget.h"
 #include "ckpt/megatron/state/edit.h"
+#include "ckpt/megatron/state/model_class.h"
 #include "ckpt/megatron/state/norm_names.h"
 #include "ckpt/megatron/state_of.h"
 #include "ckpt/megatron/torch_dist/plain_dcp_writer.h"
@@ -302,6 +303,8 @@ RunState state_to_write(const FileSystem& file_system, Checkpoint& checkpoint, c
   if (options.repair_masters) repair(checkpoint, options.write.engine, state);
   edit_state(state, options);
   if (!is_run) return state;
+  if (options.model == ModelClass::hybrid) make_hybrid(state);
+  if (options.model == ModelClass::gpt) make_gpt(state);
   retarget(state, options.layout, options.vocabulary_divisor);
   if (options.transformer_engine) choose_modules(state, *options.transformer_engine);
   tokenizer = take_tokenizer(file_system, checkpoint, output.folder(), state);

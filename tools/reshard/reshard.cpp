@@ -41,6 +41,9 @@ const std::map<std::string, ReshardOptimizer> kOptimizers = {
 const std::map<std::string, MasterForm> kMasters = {{"fp32", MasterForm::fp32},
                                                     {"remainders", MasterForm::remainders}};
 
+const std::map<std::string, ModelClass> kModels = {{"gpt", ModelClass::gpt},
+                                                   {"hybrid", ModelClass::hybrid}};
+
 struct ReshardFlags {
   ReshardOptions options;
   bool hugging_face = false;  // --to hf
@@ -103,6 +106,7 @@ std::string converted(const ReshardFlags& flags) {
                            !options.only.empty() || !options.drop.empty() ||
                            !options.renames.empty() || options.write.zstd_level ||
                            options.repair_masters || options.masters != MasterForm::as_source ||
+                           options.model != ModelClass::as_source ||
                            (options.optimizer != ReshardOptimizer::as_source &&
                             options.optimizer != ReshardOptimizer::none);
   if (of_training) {
@@ -180,6 +184,12 @@ void add_content_options(Command& command, ReshardOptions& options) {
                   "--use-precision-aware-optimizer needs with dp_reshardable (default: remainders "
                   "if the source has them, else fp32)")
       .type_name("FORM");
+  command
+      .add_choice("--model", options.model, kModels,
+                  "Megatron-LM's class of the model: gpt (a layer is attention and an MLP or "
+                  "experts) or hybrid (a layer is one of them; pretrain_hybrid.py)")
+      .type_name("CLASS")
+      .default_text("stays as it is");
   command.add_flag("--repair-masters", options.repair_masters,
                    "Repair optimizer state that Megatron Core 0.15 to 0.19 misplaced; checks every "
                    "fp32 master weight against its weight");

@@ -102,6 +102,12 @@ void refuse_other_placements(const Value& args) {
   }
 }
 
+bool has_mamba_layers(const Value& args) {
+  const auto pattern = hybrid_pattern(args);
+  return pattern && (std::ranges::count(pattern->decoder, LayerKind::mamba) > 0 ||
+                     std::ranges::count(pattern->mtp, LayerKind::mamba) > 0);
+}
+
 // Sizes of gated delta nets and Mamba mixers.
 Architecture read_mixers(const Value& args) {
   constexpr std::pair<const char*, int64_t Architecture::*> kSizes[] = {
@@ -111,7 +117,7 @@ Architecture read_mixers(const Value& args) {
       {"linear_value_head_dim", &Architecture::linear_value_dim}};
   constexpr int64_t kMostOfMixer = int64_t{1} << 20;
   Architecture sizes;
-  if (hybrid_pattern(args)) {
+  if (has_mamba_layers(args)) {
     sizes.mamba_head_dim = size_or(args, "mamba_head_dim", 0, kMostOfMixer);
     sizes.mamba_groups = size_or(args, "mamba_num_groups", 0, kMostOfMixer);
     sizes.mamba_state = size_or(args, "mamba_state_dim", 0, kMostOfMixer);
@@ -148,7 +154,7 @@ std::string other_modules(const Value& args) {
        {"mla_down_proj_fusion", "moe_single_grouped_weight", "moe_single_grouped_bias"}) {
     if (flag(args, name)) return name;
   }
-  return hybrid_pattern(args) && !args.has(kKnownMambaOrder) ? "hybrid_layer_pattern" : "";
+  return has_mamba_layers(args) && !args.has(kKnownMambaOrder) ? "hybrid_layer_pattern" : "";
 }
 
 // The stages that a hybrid model's pattern names, in the words of other models.

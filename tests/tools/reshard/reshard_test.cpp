@@ -81,6 +81,48 @@ TEST_F(Reshard, AReleaseStaysARelease) {
   EXPECT_EQ(read(path("again/latest_checkpointed_iteration.txt")), "release");
 }
 
+TEST_F(Reshard, AGptBecomesAHybridModelAndComesBack) {
+  const std::string kMixture = kMegatron + "qwen3moe_te_ep2pp2_dpr";
+  for (const auto& [source, pattern] :
+       {std::pair{kShardedLlama, "*-*-*-*-"}, std::pair{kMixture, "*E*E|*E*E"}}) {
+    for (const char* name : {"same", "hybrid", "back", "ranks", "of_ranks"}) {
+      fs::remove_all(path(name));
+    }
+    run("reshard " + source + " " + path("same"));
+    const json made = result("reshard " + source + " " + path("hybrid") + " --model hybrid");
+    EXPECT_EQ(made["parameters"],
+              result("reshard " + source + " " + path("x") + " --dry-run")["parameters"]);
+    EXPECT_EQ(argument(path("hybrid"), "hybrid_layer_pattern"), json(pattern).dump());
+    EXPECT_EQ(argument(path("hybrid"), "num_layers"), "8");
+    const std::string names = run("inspect --tensors " + path("hybrid")).out;
+    EXPECT_THAT(names, HasSubstr("decoder.final_norm.weight"));
+    EXPECT_THAT(names, HasSubstr("decoder.layers.6.self_attention.linear_qkv.weight"));
+    EXPECT_THAT(names, HasSubstr("optimizer.state.exp_avg.decoder.layers.7.mlp."));
+    EXPECT_THAT(names, Not(HasSubstr("decoder.layers.mlp.")));
+    run("reshard " + path("hybrid") + " " + path("back") + " --model gpt");
+    run("diff " + path("same") + " " + path("back"));
+    for (const char* argument_name : {"num_layers", "hybrid_layer_pattern", "moe_layer_freq"}) {
+      EXPECT_EQ(argument(path("back"), argument_name), argument(source, argument_name));
+    }
+    run("reshard " + source + " " + path("ranks") + " --model hybrid --to torch --tp 1 --pp 1");
+    run("reshard " + path("ranks") + " " + path("of_ranks") + " --model gpt --to torch_dist");
+    run("diff " + path("same") + " " + path("of_ranks"));
+  }
+}
+
+TEST_F(Reshard, LayersOfOtherModelsStay) {
+  const auto refused = [&](const std::string& source, const std::string& to,
+                           const std::string& reason) {
+    const Outcome outcome = run("reshard " + source + " " + path("out") + " --model " + to, 5);
+    EXPECT_THAT(outcome.err, HasSubstr(reason));
+    EXPECT_FALSE(fs::exists(path("out"))) << source;
+  };
+  refused(kMegatron + "hot_deepseek", "hybrid", "latent attention");
+  run("reshard " + kHotLlama + " " + path("hybrid") + " --model hybrid --pp 2 " +
+      "--decoder-first-pipeline-num-layers 3");
+  refused(path("hybrid"), "gpt", "between attention and its MLP");
+}
+
 TEST_F(Reshard, TheTokenizerGoesAlong) {
   const std::string source = release();
   fs::create_directories(path("made/release/tokenizer/more/templates"));

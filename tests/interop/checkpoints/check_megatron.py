@@ -5,7 +5,7 @@
 FOLDER holds mlm (a tree of Megatron-LM), te_stub and ssm_stub (stand-ins for Transformer Engine and others), cpu_driver.py (runs jobs with torch.cuda pretended) and
 venv/bin/python (3.12 with torch, einops, triton, numpy).
   logits   transformers' tiny models of CASES become runs at each of LAYOUTS; the logits are transformers' to 8e-6 of their mean size (gated delta nets: 1e-4)
-  losses   runs are resharded, optimizer included, and continued at each of LAYOUTS: losses are those of Megatron-LM's own continuation, to 1e-5 in fp32 and 2.5e-5 in bf16
+  losses   runs are resharded, optimizer included, and continued at each of CONTINUED: losses (MTP layers' and balancing ones, too) are those of Megatron-LM's own continuation, to 1e-5 in fp32 and 2.5e-5 in bf16
 Prints a table; fails when anything differs."""
 import json, os, re, shlex, subprocess, sys, tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
@@ -19,6 +19,8 @@ CASES = ['glm4_moe', 'glm4_moe_plain', 'gpt_oss', 'deepseek_v32', 'glm_moe_dsa',
 # Options of ferry, arguments of Megatron-LM.
 LAYOUTS = {'TP2': ('--tp 2', '--tensor-model-parallel-size 2 --sequence-parallel'),
            'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1')}
+CONTINUED = {**LAYOUTS, 'PP2': ('--pp 2', '--pipeline-model-parallel-size 2')}
+STAGES = {'nemotron': ' --decoder-first-pipeline-num-layers 3'}  # of an odd number of layers
 BAR = 8e-6
 # Models with gated delta nets: transformers' own fp32 is 2.5e-5 to 5.4e-5 away from its fp64.
 BARS = {'qwen3_next': 1e-4, 'qwen3_5_text': 1e-4, 'qwen3_5_moe_text': 1e-4}
@@ -89,14 +91,16 @@ def training_jobs(ferry, peers, work):
             return job(name, work, [program, '--load', load, '--data-path', data, '--data-cache-path', f'{work}/cache_{name}', *TRAINING.split(), *flags, *ON_CPU.split(),
                                     *precision, *more.split()], ranks=ranks)
         yield continued(f'{run}_alone', f'{peers}/{run}', '', 1)
-        for layout, (options, arguments) in LAYOUTS.items():
+        for layout, (options, arguments) in CONTINUED.items():
+            if layout == 'PP2': options += by_run(STAGES, run)
             if 'gptoss' in run and layout == 'TP2': options += ' --etp 1'  # biases of experts stay whole
             call(ferry, 'reshard', f'{peers}/{run}', f'{work}/{run}_{layout}', *options.split(), *(['--dp', '2'] if layout == 'EP2' else []))
             yield continued(f'{run}_{layout}', f'{work}/{run}_{layout}', arguments, 2)
 
 def losses(work, name):
+    """Of each iteration, its number and all losses that its line has."""
     with open(f'{work}/{name}.log') as log:
-        return [(int(n), float(lm), float(mtp or 1)) for n, lm, mtp in re.findall(r'iteration +(\d+)/.* lm loss: (\S+) (?:.*mtp_1 loss: (\S+))?', log.read())]
+        return [[int(n), *map(float, re.findall(r'loss: (\S+)', rest))] for n, rest in re.findall(r'iteration +(\d+)/ (.*)', log.read())]
 
 def main(ferry, folder, peers):
     failed = 0
@@ -114,9 +118,9 @@ def main(ferry, folder, peers):
                 report(name, found <= BARS.get(case, BAR), f'logits {found:.2e} of their mean size')
         for run, bar in LOSS_BARS.items():
             alone = losses(work, f'{run}_alone')
-            for layout in LAYOUTS:
+            for layout in CONTINUED:
                 ours = losses(work, f'{run}_{layout}') if done[f'{run}_{layout}'] else []
-                found = max((abs(b / a - 1) for x, y in zip(alone, ours) for a, b in zip(x, y)), default=float('nan'))
+                found = max((abs(b - a) / (abs(a) or 1) for x, y in zip(alone, ours) for a, b in zip(x, y)), default=float('nan'))
                 report(f'{run}_{layout}', len(ours) == len(alone) == LAST - 5 and found <= bar, f'{len(ours)} iterations: losses {found:.1e}')
         if failed:
             for name, good in done.items():

@@ -77,6 +77,25 @@ echo "== direction of dependence"
 tools/check_dependence.sh
 echo "== words"
 tools/check_words.sh
+background=
+trap 'for process in $background; do kill "$process" 2>/dev/null; done' EXIT
+mkdir -p build
+# join PROCESS LOG: waits for one that runs in the background, and shows what it printed
+join() {
+    passed=0
+    wait "$1" || passed=$?
+    background=$(echo " $background " | sed "s/ $1 / /")
+    cat "$2"
+    [ "$passed" = 0 ] || exit 1
+}
+interop=${FERRY_TEST_INTEROP:-${CI:+1}}
+if [ "$interop" = 1 ]; then
+    install_missing python3 python3-venv python3-dev
+    # What the peers need is fetched while the compiler works.
+    tests/interop/run.sh --prepare >build/interop-python.log 2>&1 &
+    fetching=$!
+    background=$fetching
+fi
 if [ "${FERRY_TEST_SANITIZERS:-}" = all ]; then export FERRY_TEST_EVERY_FLIP=1; fi
 build check
 run_tests check
@@ -95,35 +114,35 @@ all) under_sanitizers ;;
 esac
 # Launches wait for Slurm most of the time, and run in the background of what follows.
 launches=
-trap '[ -z "$launches" ] || kill "$launches" 2>/dev/null' EXIT
 if [ "${FERRY_TEST_LAUNCH:-${CI:+1}}" = 1 ]; then
     # The tests report what is missing then.
     # shellcheck disable=SC2086 # a list of words
     (install_missing $launch_packages) || echo "not all packages of Slurm can be installed here"
     tests/launch/run.sh build/check/bin/ferry >build/launches.log 2>&1 &
     launches=$!
+    background="$background $launches"
 else
     echo "== without Slurm; FERRY_TEST_LAUNCH=1 tests launches under it"
 fi
-if [ "${FERRY_TEST_INTEROP:-${CI:+1}}" = 1 ]; then
-    install_missing python3 python3-venv python3-dev
+if [ "$interop" = 1 ]; then
+    join "$fetching" build/interop-python.log
     echo "== against the peers' Python programs"
     tests/interop/run.sh build/check/bin/ferry
     echo "== the Python package"
     # shellcheck disable=SC2046 # a list of words
     tools/wheels.sh check build/wheels $(find_python 3.11) $(find_python 3.12 3.13 3.14)
-    tests/python/check_wheel.sh build/wheels
+    # It fetches and installs most of the time.
+    tests/python/check_wheel.sh build/wheels >build/check_wheel.log 2>&1 &
+    checking=$!
+    background="$background $checking"
     FERRY_WHEELS=build/wheels tests/python/run.sh
+    join "$checking" build/check_wheel.log
 else
     echo "== without the peers' Python programs; FERRY_TEST_INTEROP=1 runs them"
 fi
 if [ -n "$launches" ]; then
     echo "== launches under a real Slurm, and manifests"
-    passed=0
-    wait "$launches" || passed=$?
-    launches=
-    cat build/launches.log
-    [ "$passed" = 0 ] || exit 1
+    join "$launches" build/launches.log
 fi
 echo "== all passed"
 sed -n '/tests passed/p' build/check/ctest.log

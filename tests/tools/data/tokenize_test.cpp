@@ -189,9 +189,9 @@ TEST_F(Tokenize, PartitionsDealLinesInTurn) {
 
 TEST_F(Tokenize, PartsMergeToTheWhole) {
   const std::string input =
-      in(many_lines(500)) + " " + in("", "empty.jsonl") + " " + in(many_lines(10), "b.jsonl");
+      in(many_lines(40)) + " " + in("", "empty.jsonl") + " " + in(many_lines(10), "b.jsonl");
   tokenized(input, "--append-eod");
-  for (int count : {1, 2, 7, 600}) {
+  for (int count : {1, 2, 7, 60}) {
     fs::create_directory(path("parts"));
     for (int k = 0; k < count; ++k) {
       const std::string part = std::to_string(k) + "/" + std::to_string(count);
@@ -362,7 +362,7 @@ TEST_F(Tokenize, GoesOnAfterBeingKilled) {
 TEST_F(Tokenize, AStopLeavesNothing) {
   const std::string input = in(many_lines(10));
   // Standard input that never ends.
-  const std::string endless = "(cat " + input + "; sleep 20) | timeout -s INT 1 " + FERRY_PROGRAM +
+  const std::string endless = "(cat " + input + "; sleep 5) | timeout -s INT 1 " + FERRY_PROGRAM +
                               " " + bytes("-") + " > /dev/null 2>" + path("err");
   EXPECT_NE(std::system(endless.c_str()), 0);
   EXPECT_THAT(read(path("err")), HasSubstr("stopped"));

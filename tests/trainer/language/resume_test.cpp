@@ -180,7 +180,7 @@ class Killed : public testing::TestWithParam<std::string> {};
 
 TEST_P(Killed, GoesOnFromTheLastCheckpoint) {
   const uint64_t kills = number_from_environment("FERRY_TEST_CASES", 12);
-  const uint64_t hundreds = 4 + kills / 5;  // of iterations
+  const uint64_t hundreds = 1 + kills / 6;  // of iterations
   const Scratch scratch;
   const auto words = [&](const std::string& name) {
     fs::copy(run_fixture("f32_qwen3"), scratch.path(name), fs::copy_options::recursive);

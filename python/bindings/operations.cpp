@@ -123,6 +123,9 @@ Keywords<ReshardOptions> reshard_keywords() {
       .add_words(MEMBER(masters), Words<MasterForm>{{"as_source", MasterForm::as_source},
                                                     {"fp32", MasterForm::fp32},
                                                     {"remainders", MasterForm::remainders}})
+      .add_words(MEMBER(model), Words<ModelClass>{{"as_source", ModelClass::as_source},
+                                                  {"gpt", ModelClass::gpt},
+                                                  {"hybrid", ModelClass::hybrid}})
       .add(MEMBER(repair_masters))
       .add(MEMBER(config_folder))
       .add(MEMBER(vocabulary_divisor))

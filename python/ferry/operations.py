@@ -146,6 +146,7 @@ def reshard(
         "as_source", "fully_reshardable", "dp_reshardable", "legacy", "none"
     ] = "as_source",
     masters: Literal["as_source", "fp32", "remainders"] = "as_source",
+    model: Literal["as_source", "gpt", "hybrid"] = "as_source",
     repair_masters: bool = False,
     config_folder: Path | None = None,
     tensor: int | None = None,
@@ -186,6 +187,7 @@ def reshard(
     optimizer: the form of its state; "as_source": a tensor per parameter where the format can.
     masters: the form of its copies of bf16 parameters; "as_source": remainders where the source has
         them and the target can, else fp32.
+    model: the class of Megatron-LM's that is to load it; "hybrid" has layers of attention and MLPs.
     repair_masters: put optimizer state back that Megatron Core 0.15 to 0.19 misplaced.
     config_folder: of config.json, for a run without arguments; None: the run's.
     tensor, pipeline, virtual_pipeline, expert, expert_tensor, data, context: numbers of ranks;

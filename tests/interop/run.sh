@@ -81,7 +81,7 @@ alongside() {
         what=$*
         began=$(date +%s)
         trap 'ended $?' EXIT
-        export MASTER_PORT=$((29600 + started))  # where processes of PyTorch meet
+        export FERRY_TEST_PORT=$((29600 + started))  # where processes of PyTorch meet
         "$@"
     ) 5>&1 >"$log" 2>&1 &
 }

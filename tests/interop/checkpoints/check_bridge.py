@@ -29,7 +29,7 @@ def in_bridge(megatron, bridge, *arguments):
     # A package of two places: Megatron-LM's `megatron` and Bridge's.
     start = (f'import sys, runpy; sys.path[:0] = {path!r}; import megatron; megatron.__path__ = [*megatron.__path__, {bridge + "/megatron"!r}]; '
              f'sys.argv = {["cpu_shim.py", os.path.join(HERE, "bridge_model.py"), *arguments]!r}; runpy.run_path({megatron + "/cpu_shim.py"!r}, run_name="__main__")')
-    environment = dict(os.environ, TORCHDYNAMO_DISABLE='1', MASTER_PORT=os.environ.get('MASTER_PORT', '29571'))
+    environment = dict(os.environ, TORCHDYNAMO_DISABLE='1', MASTER_PORT=os.environ.get('FERRY_TEST_PORT', '29571'))
     done = subprocess.run([f'{megatron}/venv/bin/python', '-c', start], capture_output=True, text=True, env=environment, cwd=megatron)
     if done.returncode: raise RuntimeError(done.stderr[-3000:])
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -36,7 +36,7 @@ def distance(folder):
     return max(float(np.abs(a.numpy()[..., :250] - b[..., :250]).max() / np.abs(b).mean()) for a, b in zip(found, expected))
 
 def main(work):
-    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('MASTER_PORT', '29589'))
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('FERRY_TEST_PORT', '29589'))
     torch.distributed.init_process_group('gloo', rank=0, world_size=1)
     parallel_state.initialize_model_parallel()
     print(f'{"model":28} logits / mean |logit|')

@@ -58,7 +58,7 @@ def titan_flat_state(optimizer):
 
 
 def save_accelerate(rank, out, model, optimizer, case):
-    os.environ.update(ACCELERATE_USE_CPU='1', LOCAL_RANK=str(rank), MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('MASTER_PORT', '29578'), RANK=str(rank), WORLD_SIZE='2')
+    os.environ.update(ACCELERATE_USE_CPU='1', LOCAL_RANK=str(rank), MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('FERRY_TEST_PORT', '29578'), RANK=str(rank), WORLD_SIZE='2')
     from accelerate import PartialState
     from accelerate.utils import FullyShardedDataParallelPlugin
     from accelerate.utils.fsdp_utils import save_fsdp_model, save_fsdp_optimizer
@@ -71,7 +71,7 @@ def save_accelerate(rank, out, model, optimizer, case):
 
 
 def rank_main(rank, case, source, out):
-    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('MASTER_PORT', '29578'))
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('FERRY_TEST_PORT', '29578'))
     torch.set_num_threads(1)
     dist.init_process_group('gloo', rank=rank, world_size=2)
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict

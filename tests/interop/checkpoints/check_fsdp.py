@@ -221,7 +221,7 @@ def has_core():
         from megatron.core import parallel_state
     except ImportError:
         return False
-    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('MASTER_PORT', '29587'))
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('FERRY_TEST_PORT', '29587'))
     torch.distributed.init_process_group('gloo', rank=0, world_size=1)
     parallel_state.initialize_model_parallel()
     return True

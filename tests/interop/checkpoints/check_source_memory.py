@@ -109,7 +109,7 @@ def distributed():
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
-    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('MASTER_PORT', '29577'), RANK='0', WORLD_SIZE='1')
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=os.environ.get('FERRY_TEST_PORT', '29577'), RANK='0', WORLD_SIZE='1')
     dist.init_process_group('gloo')
     mesh = init_device_mesh('cpu', (1,))
     yield lambda tensor: distribute_tensor(tensor, mesh, [Shard(0)])

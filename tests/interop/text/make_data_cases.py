@@ -130,6 +130,6 @@ def main(out, count=8, seed=0):
 
 
 if __name__ == "__main__":
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("MASTER_PORT", "29433"), RANK="0", WORLD_SIZE="1")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("FERRY_TEST_PORT", "29433"), RANK="0", WORLD_SIZE="1")
     torch.distributed.init_process_group("gloo")
     main(os.path.abspath(sys.argv[1]), *sys.argv[2:])

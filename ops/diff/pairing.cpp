@@ -201,11 +201,13 @@ bool is_hugging_face(const Checkpoint& checkpoint) {
   return checkpoint.format == Format::hugging_face || checkpoint.format == Format::safetensors;
 }
 
-bool have_common_name(const Catalog& a, const Catalog& b) {
+// Names around prediction layers are the same in both worlds (mtp.layers.0.enorm.weight).
+bool have_common_names(const Catalog& a, const Catalog& b) {
   Names names;
   for (const Entry& entry : a.entries) names.insert(entry.name);
-  return std::any_of(b.entries.begin(), b.entries.end(),
-                     [&](const Entry& entry) { return names.contains(entry.name); });
+  const auto common = static_cast<size_t>(
+      std::ranges::count_if(b.entries, [&](const Entry& e) { return names.contains(e.name); }));
+  return common > 0 && 4 * common >= std::min(a.entries.size(), b.entries.size());
 }
 
 // Views of a Megatron checkpoint for comparison with a Hugging Face one.
@@ -304,7 +306,7 @@ std::vector<TensorPair> pair_views(Views a, Views b) {
 
 std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
                                      std::vector<std::string>& notes) {
-  const bool apart = !have_common_name(a.catalog, b.catalog);
+  const bool apart = !have_common_names(a.catalog, b.catalog);
   const bool map_a = apart && is_hugging_face(b) && !a.args.value.is_none();
   const bool map_b = apart && is_hugging_face(a) && !b.args.value.is_none();
   Views of_a = map_a ? mapped_views(a, notes) : stored_views(a.catalog);

@@ -40,7 +40,8 @@ TEST_F(Diff, ARunEqualsItself) {
 }
 
 TEST_F(Diff, MegatronAndHuggingFaceMeetThroughTheFamily) {
-  for (const char* name : {"hot_llama", "hot_gpt2", "hot_mixtral", "hot_deepseek", "hot_apertus"}) {
+  for (const char* name : {"hot_llama", "hot_gpt2", "hot_mixtral", "hot_deepseek", "hot_apertus",
+                           "hot_nemotron3_mtp", "hot_qwen3next_mtp"}) {
     convert(kRuns + name, name, "--to hf");
     for (const bool swap : {false, true}) {
       const std::string run = kRuns + name, hf = path(name);

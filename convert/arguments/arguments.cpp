@@ -13,6 +13,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
+#include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/layer_spec.h"
 #include "ckpt/megatron/model/parameter_names.h"
@@ -338,9 +339,7 @@ class Reader {
   // Nor is a gated one of Megatron-LM's arguments: Megatron Bridge stores it so.
   Activation read_gelu() const {
     const Value function = get(kActivationFunction);
-    const std::string_view name = function.kind() == ValueKind::global
-                                      ? std::string_view(function.text())
-                                      : function.string().value_or("");
+    const std::string_view name = function_name(function);
     if (is("gated_linear_unit", true)) {
       const bool tanh = name.ends_with("fast_gelu") || name.ends_with("openai_gelu");
       return tanh ? Activation::tanh_geglu : Activation::other;

@@ -97,13 +97,13 @@ class Writer {
   }
 
   void write_layer_spec() {
-    bool is_usual = false;
-    if (const LayerSpec* spec = layer_spec_of(a_, is_usual)) {
-      put(kLayerSpec, spec->function);
-    } else if (!is_usual) {
+    const LayerSpec* spec = layer_spec_of(a_);
+    if (spec == nullptr) {
       problem(
           "its layers norm otherwise (only what attention and MLP give, or all heads at once) than "
           "those of Megatron-LM and of the layer specs of Megatron Bridge");
+    } else if (!spec->function.empty()) {
+      put(kLayerSpec, spec->function);
     }
   }
 
@@ -149,6 +149,7 @@ class Writer {
     }
     if (a_.mla) return write_latent_positions();
     if (a_.position_kind != Positions::rope) return;
+    if (a_.scales_embedding) return write_scaling_of_full_layers();
     switch (a_.rope_scaling) {
       case RopeScaling::none:
         break;
@@ -156,22 +157,24 @@ class Writer {
         write_linear_scaling();
         break;
       case RopeScaling::llama3:
-        if (a_.scales_embedding) return refuse_scaling();
         write_llama3_scaling();
         break;
       case RopeScaling::yarn:
-        if (a_.scales_embedding) return refuse_scaling();
         write_yarn();
         break;
     }
   }
 
-  void refuse_scaling() {
-    problem("its positions are scaled, but not linearly, as those of that layer spec are");
+  // Gemma 3's layer spec has the linear scaling alone, by an argument that is another elsewhere.
+  void write_scaling_of_full_layers() {
+    if (a_.rope_scaling == RopeScaling::linear) {
+      put("rope_scaling_factor", a_.rope_factor);
+    } else if (a_.rope_scaling != RopeScaling::none) {
+      problem("its positions are scaled, but not linearly, as those of that layer spec are");
+    }
   }
 
   void write_linear_scaling() {
-    if (a_.scales_embedding) return put("rope_scaling_factor", a_.rope_factor);
     if (!is_whole(a_.rope_factor)) {
       return problem("its positions are scaled by {}: rotary_seq_len_interpolation_factor is whole",
                      a_.rope_factor);

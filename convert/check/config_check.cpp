@@ -18,6 +18,7 @@
 #include "convert/check/embedding.h"
 #include "convert/config_value.h"
 #include "convert/language_part.h"
+#include "convert/model/numbered_name.h"
 #include "convert/model/quantisation.h"
 #include "convert/model/quantised_values.h"
 
@@ -171,20 +172,6 @@ void check_excepted(const Catalog& catalog, const std::vector<QuantisedPart>& pa
       "correct quantization_config, or take the weights of the model it belongs to");
 }
 
-// "model.layers.*.up_proj.weight": numbers of layers and experts are '*'.
-std::string with_stars(std::string_view name) {
-  std::string pattern;
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const std::string_view part = name.substr(begin, end - begin);
-    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
-    pattern += (begin > 0 ? "." : "");
-    pattern += is_number ? std::string_view("*") : part;
-    begin = end + 1;
-  }
-  return pattern;
-}
-
 // Weights that are not quantised, as most of their kind in other layers are, though config.json
 // does not except them: engines make room for codes and scales, and find none.
 void check_left_plain(const Catalog& catalog, const std::vector<QuantisedPart>& parts,
@@ -201,9 +188,9 @@ void check_left_plain(const Catalog& catalog, const std::vector<QuantisedPart>& 
       const bool is_named = std::ranges::any_of(
           excepted, [&](const std::string& each) { return name.find(each) != name.npos; });
       const bool is_matrix = catalog.entries[i].shape.size() == 2 && name.ends_with(".weight");
-      if (is_matrix && !is_named) kinds[with_stars(name)].plain.push_back(name);
+      if (is_matrix && !is_named) kinds[number_pattern(name).text].plain.push_back(name);
     } else if (parts[i].values == i) {
-      ++kinds[with_stars(name)].quantised;
+      ++kinds[number_pattern(name).text].quantised;
     }
   }
   for (const auto& [pattern, kind] : kinds) {

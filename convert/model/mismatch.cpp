@@ -9,33 +9,14 @@
 #include <optional>
 #include <utility>
 
+#include "convert/model/numbered_name.h"
+
 namespace ferry {
 namespace {
 
 constexpr size_t kMaxLines = 20;
 constexpr size_t kMaxCompared = 500;    // patterns, so that a hostile catalog costs little
 constexpr size_t kMaxNameLength = 200;  // characters compared
-
-// "decoder.layers.3.x" -> ("decoder.layers.*.x", "3"): the first number part is kept for printing.
-struct Pattern {
-  std::string text;
-  std::string number;
-};
-Pattern pattern_of(std::string_view name) {
-  Pattern pattern;
-  while (true) {
-    const size_t dot = name.find('.');
-    const std::string_view part = name.substr(0, dot);
-    const bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) {
-      return std::isdigit(static_cast<unsigned char>(c)) != 0;
-    });
-    if (number && pattern.number.empty()) pattern.number = part;
-    pattern.text += number ? "*" : std::string(part);
-    if (dot == std::string_view::npos) return pattern;
-    pattern.text += '.';
-    name.remove_prefix(dot + 1);
-  }
-}
 
 struct Group {
   std::string pattern;
@@ -47,7 +28,7 @@ std::vector<Group> group(const std::vector<std::string>& names) {
   std::vector<Group> groups;
   std::map<std::string, size_t> positions;
   for (const std::string& name : names) {
-    Pattern pattern = pattern_of(name);
+    NumberPattern pattern = number_pattern(name);
     const auto [at, added] = positions.emplace(pattern.text, groups.size());
     if (added) groups.push_back({pattern.text, {}, {}});
     Group& found = groups[at->second];

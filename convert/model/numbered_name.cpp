@@ -17,14 +17,18 @@ std::optional<NumberedName> take_number(const std::string& name, std::string_vie
   return NumberedName{head + std::string(stop + 1, end), number};
 }
 
-bool is_numbered(std::string_view name) {
-  for (size_t begin = 0; begin < name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const std::string_view part = name.substr(begin, end - begin);
-    if (!part.empty() && part.find_first_not_of("0123456789") == part.npos) return true;
-    begin = end + 1;
+NumberPattern number_pattern(std::string_view name) {
+  NumberPattern pattern;
+  while (true) {
+    const size_t dot = name.find('.');
+    const std::string_view part = name.substr(0, dot);
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    if (is_number && pattern.number.empty()) pattern.number = part;
+    pattern.text += is_number ? std::string_view("*") : part;
+    if (dot == name.npos) return pattern;
+    pattern.text += '.';
+    name.remove_prefix(dot + 1);
   }
-  return false;
 }
 
 }  // namespace ferry

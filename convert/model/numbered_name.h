@@ -17,7 +17,13 @@ struct NumberedName {
 /// "decoder.layers.3.x". Nothing when there is none.
 std::optional<NumberedName> take_number(const std::string& name, std::string_view before);
 
-/// Whether one of the modules of a name is a number: of a layer, a block, an expert.
-bool is_numbered(std::string_view name);
+/// A name whose modules that are numbers (of a layer, a block, an expert) are '*':
+/// "decoder.layers.3.x" -> ("decoder.layers.*.x", "3").
+struct NumberPattern {
+  std::string text;
+  std::string number;  // the first of them; empty: there is none
+};
+NumberPattern number_pattern(std::string_view name);
+inline bool is_numbered(std::string_view name) { return !number_pattern(name).number.empty(); }
 
 }  // namespace ferry

@@ -24,13 +24,13 @@ std::string find_prefix(const std::vector<std::string>& names,
 /// Outer parts that all names share and that are no model's own: "module.", "state_dict.".
 std::string guess_container(const std::vector<std::string>& names);
 
-/// The dicts around a flat state dict, by the path of each name that a DCP keeps (`paths`, a dict of
-/// tuples or none): "model." of ("model", "encoder.weight"). Empty where paths do not say so of all
-/// names.
+/// The dicts around a flat state dict, by the path of each name that a DCP keeps (`paths`, a dict
+/// of tuples or none): "model." of ("model", "encoder.weight"). Empty where paths do not say so of
+/// all names.
 std::string container_in_paths(const Value& paths, const std::vector<std::string>& names);
 
-/// The same as guess_container(), and "model." before another "model.", which a state dict of a model inside another
-/// has.
+/// The same as guess_container(), and "model." before another "model.", which a state dict of a
+/// model inside another has.
 std::string guess_prefix(const std::vector<std::string>& names);
 
 }  // namespace ferry

@@ -48,6 +48,11 @@ int64_t data_parallel_size(const ParallelLayout& layout) {
   return left;
 }
 
+std::string_view function_name(const Value& value) {
+  if (value.kind() == ValueKind::global) return value.text();
+  return value.string().value_or("");
+}
+
 std::string release_from_args(const Value& args) {
   if (args.pair_count() == 0) return {};
   // From the newest down: forks take single arguments over early, but seldom the newest ones.

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <iterator>
 
+#include "ckpt/megatron/model/args.h"
+
 namespace ferry {
 namespace {
 
+constexpr LayerSpec kUsual = {};  // what Megatron-LM builds from arguments
 constexpr LayerSpec kLayerSpecs[] = {
     {.function = "megatron.bridge.models.minimax_m2.minimax_m2_provider.minimax_m2_layer_spec",
      .model_type = "minimax_m2",
@@ -39,23 +42,22 @@ void LayerSpec::apply(Architecture& a) const {
 
 const LayerSpec* layer_spec_of(const Value& args) {
   const Value named = args.get(kLayerSpec);
-  const std::string_view function = named.kind() == ValueKind::global
-                                        ? std::string_view(named.text())
-                                        : named.string().value_or("");
+  const std::string_view function = last_part(function_name(named));
   const std::string_view type = args.get("llm_model_type").string().value_or("");
   const auto* found = std::ranges::find_if(kLayerSpecs, [&](const LayerSpec& each) {
-    return last_part(each.function) == last_part(function) || each.model_type == type;
+    return last_part(each.function) == function || each.model_type == type;
   });
   return found != std::end(kLayerSpecs) ? found : nullptr;
 }
 
-const LayerSpec* layer_spec_of(const Architecture& a, bool& is_usual) {
-  is_usual = a.input_norms && !a.output_norms && !a.norms_all_heads && !a.scales_embedding;
-  if (is_usual) return nullptr;
-  const auto* found = std::ranges::find_if(kLayerSpecs, [&](const LayerSpec& each) {
+const LayerSpec* layer_spec_of(const Architecture& a) {
+  const auto builds = [&](const LayerSpec& each) {
     return each.input_norms == a.input_norms && each.output_norms == a.output_norms &&
-           each.norms_all_heads == a.norms_all_heads &&
-           each.scales_embedding == a.scales_embedding && each.expert_bias == a.expert_bias;
+           each.norms_all_heads == a.norms_all_heads && each.scales_embedding == a.scales_embedding;
+  };
+  if (builds(kUsual)) return &kUsual;
+  const auto* found = std::ranges::find_if(kLayerSpecs, [&](const LayerSpec& each) {
+    return builds(each) && each.expert_bias == a.expert_bias;
   });
   return found != std::end(kLayerSpecs) ? found : nullptr;
 }

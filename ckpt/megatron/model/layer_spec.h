@@ -13,8 +13,8 @@
 namespace ferry {
 
 struct LayerSpec {
-  std::string_view function;  // with its module
-  std::string_view model_type;
+  std::string_view function = {};  // with its module
+  std::string_view model_type = {};
   bool input_norms = true;
   bool output_norms = false;
   bool norms_all_heads = false;
@@ -30,7 +30,8 @@ inline constexpr std::string_view kLayerSpec = "transformer_layer_spec";
 /// Nothing where the arguments name none, or one that builds the layers of Megatron-LM.
 const LayerSpec* layer_spec_of(const Value& args);
 
-/// That of a model; `is_usual`: it needs none. Nothing where it needs one that nobody has.
-const LayerSpec* layer_spec_of(const Architecture& architecture, bool& is_usual);
+/// That of a model, without a function where Megatron-LM builds its layers. Nothing where no
+/// program does.
+const LayerSpec* layer_spec_of(const Architecture& architecture);
 
 }  // namespace ferry

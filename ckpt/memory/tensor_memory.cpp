@@ -19,11 +19,13 @@ constexpr std::align_val_t kAlignment{64};
 struct TensorMemory::Loan {
   ~Loan() {
     if (const auto from = home.lock()) from->take_back(std::move(buffer), bytes);
+    *is_back = true;
   }
 
   std::weak_ptr<TensorMemory> home;
   Buffer buffer;
   uint64_t bytes = 0;
+  const std::shared_ptr<std::atomic<bool>> is_back = std::make_shared<std::atomic<bool>>(false);
 };
 
 void TensorMemory::Free::operator()(std::byte* bytes) const noexcept {
@@ -65,7 +67,7 @@ TensorMemory::Lease TensorMemory::take(uint64_t bytes, uint64_t most_bytes) {
   if (!loan->buffer) loan->buffer = allocate(bytes);
   loan->home = weak_from_this();
   const std::span<std::byte> memory(loan->buffer.get(), bytes);
-  return {memory, loan->bytes, std::move(loan)};
+  return {memory, loan->bytes, loan, loan->is_back};
 }
 
 void TensorMemory::take_back(Buffer buffer, uint64_t bytes) {

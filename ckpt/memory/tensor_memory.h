@@ -1,6 +1,7 @@
 // Memory for tensors that come and go.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -19,6 +20,8 @@ class TensorMemory : public std::enable_shared_from_this<TensorMemory> {
     std::span<std::byte> bytes;   // uninitialised, aligned to cache lines
     uint64_t capacity = 0;        // bytes of the buffer
     std::shared_ptr<void> owner;  // gives them back; may outlive the TensorMemory
+    // Whether they are back and can be lent again. A weak pointer to the owner would say so before.
+    std::shared_ptr<const std::atomic<bool>> is_back;
   };
 
   /// A buffer of at most twice the bytes. All that is then unused has at most `most_bytes` together

@@ -68,12 +68,13 @@ class TensorStream::State {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  size_t granted_ = 0;                                         // files that have memory, or had
-  size_t next_ = 0;                                            // file that the caller gets next
-  uint64_t ahead_ = 0;                                         // bytes of those in between
-  bool is_awaited_ = false;                                    // the caller waits for the next one
-  bool is_read_ = false;                                       // all of them are
-  std::deque<std::pair<std::weak_ptr<void>, uint64_t>> held_;  // that were returned last
+  size_t granted_ = 0;       // files that have memory, or had
+  size_t next_ = 0;          // file that the caller gets next
+  uint64_t ahead_ = 0;       // bytes of those in between
+  bool is_awaited_ = false;  // the caller waits for the next one
+  bool is_read_ = false;     // all of them are
+  // Those that were returned last: whether they are back, and their bytes.
+  std::deque<std::pair<std::shared_ptr<const std::atomic<bool>>, uint64_t>> held_;
   std::exception_ptr error_;
 
   std::thread thread_;
@@ -218,7 +219,7 @@ bool TensorStream::State::grant() {
 
 uint64_t TensorStream::State::held() const {
   uint64_t bytes = 0;
-  for (const auto& [owner, size] : held_) bytes += owner.expired() ? 0 : size;
+  for (const auto& [is_back, size] : held_) bytes += *is_back ? 0 : size;
   return bytes;
 }
 
@@ -262,7 +263,7 @@ std::optional<OwnedTensor> TensorStream::State::take(File& file) {
   TensorMemory::Lease lease = std::exchange(file.lease, {});
   ahead_ -= lease.capacity;
   if (!file.is_asked) return std::nullopt;
-  held_.emplace_back(lease.owner, lease.capacity);
+  if (lease.is_back) held_.emplace_back(std::move(lease.is_back), lease.capacity);
   if (held_.size() > kReturned) held_.pop_front();
   const Entry& entry = file.entry;
   return OwnedTensor{entry.name, entry.dtype, entry.shape, lease.bytes, std::move(lease.owner)};

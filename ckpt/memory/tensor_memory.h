@@ -20,7 +20,7 @@ class TensorMemory : public std::enable_shared_from_this<TensorMemory> {
     std::span<std::byte> bytes;   // uninitialised, aligned to cache lines
     uint64_t capacity = 0;        // bytes of the buffer
     std::shared_ptr<void> owner;  // gives them back; may outlive the TensorMemory
-    // Whether they are back and can be lent again. A weak pointer to the owner would say so before.
+    // Whether they are back for others to use. A weak pointer to the owner expires before that.
     std::shared_ptr<const std::atomic<bool>> is_back;
   };
 

@@ -41,9 +41,9 @@ struct ConvertOptions {
   std::optional<int64_t> vocab_size = {};  // rows to keep of the embedding and the output layer
   bool cut_tokens = false;                 // let vocab_size cut rows of tokens that are known
   bool keep_padding = false;               // keep all rows; excludes vocab_size
-  /// Linear layers become codes with scales, and config.json says so: "fp8", "fp8-channel",
-  /// "fp8-tensor", "mxfp8", "mxfp4", "mxfp4-gpt-oss", "nvfp4", "nvfp4-packed", "int4", "int4-g128",
-  /// "int4-zp", "int4-g128-zp".
+  /// Linear layers become codes with scales, and config.json says so: "fp8", "fp8-ue8m0",
+  /// "fp8-channel", "fp8-tensor", "mxfp8", "mxfp4", "mxfp4-gpt-oss", "nvfp4", "nvfp4-packed",
+  /// "int4", "int4-g128", "int4-zp", "int4-g128-zp".
   std::string quantise = {};
   bool as_is = false;          // a Hugging Face model is not compared with its config.json
   std::string fill_from = {};  // the model that gives the tensors that are missing

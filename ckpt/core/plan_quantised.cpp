@@ -52,6 +52,8 @@ std::vector<QuantisedOutput> parts_of(const Quantise& how) {
   switch (how.rule) {
     case QuantiseRule::fp8_tensor:
       return {{Part::global, DType::f32}};
+    case QuantiseRule::fp8_exponents:
+      return {{Part::scales, DType::f8_e8m0}};
     case QuantiseRule::mxfp8:
     case QuantiseRule::mxfp4:
     case QuantiseRule::mxfp4_up:
@@ -69,9 +71,18 @@ std::vector<QuantisedOutput> parts_of(const Quantise& how) {
 }
 
 DType codes_type(QuantiseRule rule) noexcept {
-  if (rule == QuantiseRule::fp8 || rule == QuantiseRule::fp8_tensor || rule == QuantiseRule::mxfp8)
-    return DType::f8_e4m3;
-  return rule == QuantiseRule::int4 || rule == QuantiseRule::int4_zeros ? DType::i32 : DType::u8;
+  switch (rule) {
+    case QuantiseRule::fp8:
+    case QuantiseRule::fp8_exponents:
+    case QuantiseRule::fp8_tensor:
+    case QuantiseRule::mxfp8:
+      return DType::f8_e4m3;
+    case QuantiseRule::int4:
+    case QuantiseRule::int4_zeros:
+      return DType::i32;
+    default:
+      return DType::u8;
+  }
 }
 
 int64_t codes_per_element(QuantiseRule rule) noexcept {

@@ -37,7 +37,8 @@ struct Move {
 /// How codes and scales are made of values (ckpt/engine/quantise/encode.h).
 enum class QuantiseRule : uint8_t {
   fp8,
-  fp8_tensor,  // one scale in all
+  fp8_exponents,  // scales are powers of two
+  fp8_tensor,     // one scale in all
   mxfp8,
   mxfp4,
   mxfp4_up,

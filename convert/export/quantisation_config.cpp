@@ -72,7 +72,7 @@ ordered_json of_fp8(const WrittenForm& form, const std::vector<std::string>& lef
   ordered_json config = {
       {"activation_scheme", "dynamic"}, {"fmt", "e4m3"}, {"quant_method", is_mx ? "mxfp8" : "fp8"}};
   if (form.rows > 0) config["weight_block_size"] = {form.rows, form.columns};
-  if (is_mx) config["scale_fmt"] = "ue8m0";
+  if (is_mx || form.rule == QuantiseRule::fp8_exponents) config["scale_fmt"] = "ue8m0";
   config["modules_to_not_convert"] = left;
   return config;
 }
@@ -99,6 +99,7 @@ ordered_json quantisation_config(const WrittenForm& form, const std::vector<std:
       return of_model_opt(form, left);
     case QuantiseRule::fp8:
       return form.columns == 0 ? of_rows(left) : of_fp8(form, left);
+    case QuantiseRule::fp8_exponents:
     case QuantiseRule::fp8_tensor:
     case QuantiseRule::mxfp8:
       return of_fp8(form, left);

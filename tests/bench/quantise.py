@@ -16,7 +16,7 @@ import time
 
 import numpy
 
-FORMS = ['fp8', 'fp8-channel', 'fp8-tensor', 'mxfp8', 'mxfp4', 'nvfp4', 'nvfp4-packed', 'int4', 'int4-g128', 'int4-zp']
+FORMS = ['fp8', 'fp8-ue8m0', 'fp8-channel', 'fp8-tensor', 'mxfp8', 'mxfp4', 'nvfp4', 'nvfp4-packed', 'int4', 'int4-g128', 'int4-zp']
 parser = argparse.ArgumentParser()
 parser.add_argument('ferry')
 parser.add_argument('work')

@@ -131,6 +131,32 @@ TEST(Encode, PowersOfTwo) {
   EXPECT_THAT(encode(QuantiseRule::mxfp8, {448, -224, 0}).codes, ElementsAre(0x7e, 0xf6, 0));
 }
 
+// Blocks of fp8 whose scales are exponents, by transformers; see encode.h.
+TEST(Encode, PowersOfTwoOfBlocks) {
+  constexpr QuantiseRule kRule = QuantiseRule::fp8_exponents;
+  const auto scale_of = [&](float value) { return encode(kRule, {value}, 0, DType::f32).scale; };
+  EXPECT_THAT(encode(kRule, {448, -3}).codes, ElementsAre(0x7e, 0xc4));
+  EXPECT_EQ(scale_of(448), 127u);
+  EXPECT_THAT(encode(kRule, {450, 1}).codes, ElementsAre(0x76, 0x30));
+  EXPECT_EQ(scale_of(450), 128u);
+  EXPECT_THAT(encode(kRule, {0, -0.0F}).codes, ElementsAre(0, 0x80));
+  EXPECT_EQ(scale_of(0), 127u);
+  EXPECT_THAT(encode(kRule, {1e-38F, 0}).codes, ElementsAre(0x36, 0));
+  for (const float value : {1e-38F, 1e-36F, 5e-36F}) EXPECT_EQ(scale_of(value), 1u);
+  EXPECT_EQ(scale_of(3e38F), 247u);
+  // The logarithm of what is a few units above 7 x 2^-10 is rounded down to a whole number.
+  const auto above = std::bit_cast<uint32_t>(7 * 0x1p-10F);
+  EXPECT_EQ(scale_of(std::bit_cast<float>(above + 4)), 111u);
+  EXPECT_EQ(scale_of(std::bit_cast<float>(above + 5)), 112u);
+  const Encoded nan = encode(kRule, {1, kNan});
+  EXPECT_EQ(nan.scale, 127u);
+  EXPECT_EQ(nan.codes[0], 0x38);
+  EXPECT_EQ(nan.codes[1] & 0x7f, 0x7f);
+  const Encoded infinite = encode(kRule, {1, kInfinity});
+  EXPECT_EQ(infinite.scale, 255u);
+  EXPECT_EQ(infinite.codes[0] & 0x7f, 0x7f);
+}
+
 TEST(Encode, TwoLevelsOfScales) {
   // The largest of all makes the scale of its block 448, and six of itself.
   const Encoded top = encode(QuantiseRule::nvfp4, {3, -1.5F}, 3);

@@ -26,6 +26,7 @@ constexpr int64_t kValueRows = 77, kValueColumns = 192;
 
 const Rule kRules[] = {{QuantiseRule::fp8, {32, 64}, Code::element, 0.04},
                        {QuantiseRule::fp8, {1, kValueColumns}, Code::element, 0.04},
+                       {QuantiseRule::fp8_exponents, {32, 64}, Code::element, 0.07},
                        {QuantiseRule::fp8_tensor, {kValueRows, kValueColumns}, Code::element, 0.04},
                        {QuantiseRule::mxfp8, {1, 32}, Code::element, 0.07},
                        {QuantiseRule::mxfp4, {1, 32}, Code::e2m1, 0.25},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/load_as.h"
@@ -59,7 +60,7 @@ float global_of(const Quantise& how, float least, float largest) {
       return std::max(largest, least) / kLargestE4m3;
     case QuantiseRule::nvfp4: {
       const float global = largest / (kLargestE2m1 * kLargestE4m3);
-      return global == 0 ? 1 : global;  // any will do for zeros
+      return global == 0 ? 1 : global;  // ModelOpt's own code makes NaN of zeros
     }
     case QuantiseRule::nvfp4_divided: {
       const float least_normal = how.values == DType::f16 ? 0x1p-14F : 0x1p-126F;
@@ -77,7 +78,8 @@ float global_of(const Quantise& how, float least, float largest) {
 Encoder::Encoder(const Quantise& how, float largest)
     : rule_(how.rule),
       dtype_(how.values),
-      multiplies_(rule_ == QuantiseRule::mxfp8 || rule_ == QuantiseRule::mxfp4_up) {
+      multiplies_(rule_ == QuantiseRule::mxfp8 || rule_ == QuantiseRule::mxfp4_up ||
+                  rule_ == QuantiseRule::fp8_exponents) {
   const float least = to_type(kLeast, dtype_);  // fp16 has none so small
   least_ = least > 0 ? least : kLeast;
   global_ = global_of(how, least_, largest);
@@ -94,13 +96,19 @@ void Encoder::encode(const ValueRows& rows, int64_t width, const EncodedRows& in
   const bool is_integer = rule_ == QuantiseRule::int4 || rule_ == QuantiseRule::int4_zeros;
   for (int64_t row = 0; row < rows.rows; ++row) {
     const BlockedRow blocked{rows.first + row * rows.pitch, rows.columns, width};
+    uint8_t* const codes = into.codes + row * into.pitch;
+    if (is_integer && dtype_ == DType::bf16) {
+      const float* const zeros = rule_ == QuantiseRule::int4_zeros ? zeros_.data() : nullptr;
+      encode_int4_of_bf16(blocked, factors_.data(), zeros, codes);
+      continue;
+    }
     scale_row(blocked, factors_.data(), multiplies_, quotients_.data());
     if (is_integer) round_quotients();
     if (rule_ == QuantiseRule::int4_zeros) {
       add_to_row(blocked, zeros_.data(), quotients_.data());
       round_quotients();
     }
-    round_row(rule_, quotients_.data(), rows.columns, into.codes + row * into.pitch);
+    round_row(rule_, quotients_.data(), rows.columns, codes);
   }
 }
 
@@ -122,11 +130,21 @@ void Encoder::find_scales(const ValueRows& rows, int64_t width, size_t blocks) {
     raise_largest({rows.first + row * rows.pitch, rows.columns, width}, largest_.data());
   }
   if (rule_ == QuantiseRule::nvfp4 || rule_ == QuantiseRule::nvfp4_divided) return find_nvfp4();
-  if (rule_ != QuantiseRule::fp8 && rule_ != QuantiseRule::int4) return find_mx();
   for (size_t block = 0; block < blocks; ++block) {
     const auto largest = std::bit_cast<float>(largest_[block]);
-    set(block, rule_ == QuantiseRule::fp8 ? scale_of_fp8(largest)
-                                          : stored_as_int4(rounded(largest / (kRangeInt4 / 2)), 0));
+    switch (rule_) {
+      case QuantiseRule::fp8:
+        set(block, scale_of_fp8(largest));
+        break;
+      case QuantiseRule::fp8_exponents:
+        set(block, power_of_two(largest));
+        break;
+      case QuantiseRule::int4:
+        set(block, stored_as_int4(rounded(largest / (kRangeInt4 / 2)), 0));
+        break;
+      default:
+        return find_mx();
+    }
   }
 }
 
@@ -139,6 +157,14 @@ void Encoder::set(size_t block, const Scale& scale) {
 Encoder::Scale Encoder::scale_of_fp8(float largest) const {
   const float scale = (largest < least_ ? least_ : largest) / kLargestE4m3;
   return {std::bit_cast<uint32_t>(scale), scale};
+}
+
+// 255 is no number. Where a block holds NaN, transformers takes 1 as for zeros.
+Encoder::Scale Encoder::power_of_two(float largest) const {
+  const float inverse = largest > 0 ? 1 / (kLargestE4m3 / largest) : 1;
+  if (std::isinf(inverse)) return {2 * kBias + 1, std::numeric_limits<float>::quiet_NaN()};
+  const auto exponent = static_cast<int>(std::ceil(std::log2(std::max(inverse, 0x1p-126F))));
+  return {static_cast<uint32_t>(kBias + exponent), std::ldexp(1.0F, -exponent)};
 }
 
 // Powers of two, by their exponents with the bias 127.
@@ -210,7 +236,6 @@ Encoder::Scale Encoder::stored_as_int4(float scale, float zero) const {
 void Encoder::round_quotients() {
   if (dtype_ == DType::f32) return;
   const auto count = static_cast<int64_t>(quotients_.size());
-  if (dtype_ == DType::bf16) return round_to_bf16(quotients_.data(), count);
   const int64_t bytes = size_bytes(dtype_);
   narrow_.resize(quotients_.size() * static_cast<size_t>(bytes));
   auto* const wide = reinterpret_cast<std::byte*>(quotients_.data());

@@ -6,6 +6,8 @@
 //   fp8            s = amax / 448; x / s. A block of zeros has the amax 1e-12.
 //                  slime tools/convert_hf_to_fp8.py, DeepSeek-V3 inference/kernel.py; of a whole
 //                  tensor as compressed-tensors' float-quantized.
+//   fp8_exponents  s = 2^ceil(log2(1 / (448 / amax))), 2^-126 at least, 1 for 0; x / s, saturated.
+//                  transformers integrations/finegrained_fp8.py (Fp8Quantize).
 //   mxfp8          s = 2^ceil(log2(amax / 448)); x / s, saturated.
 //                  ModelOpt quantization/qtensor/mxfp8_tensor.py.
 //   mxfp4          s = 2^(e - 2), with e the exponent of amax, one more from 1.75 x 2^e on.
@@ -71,6 +73,7 @@ class Encoder {
   void find_scales(const ValueRows& rows, int64_t width, size_t blocks);
   void set(size_t block, const Scale& scale);
   Scale scale_of_fp8(float largest) const;
+  Scale power_of_two(float largest) const;
   void find_mx();
   void find_nvfp4();
   Scale scale_of_int4_zeros(float least, float most) const;

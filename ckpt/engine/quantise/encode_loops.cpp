@@ -45,6 +45,17 @@ constexpr float kToWhole = 12582912;  // 1.5 x 2^23: sums are rounded to whole n
   return choose(code > 7, 7, code);
 }
 
+[[gnu::always_inline]] inline float rounded_to_bf16(float value) {
+  const auto bits = std::bit_cast<int32_t>(value);
+  const int32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) & ~0xffff;
+  return std::bit_cast<float>(choose((bits & kMagnitudeBits) > kInfinityBits, bits, rounded));
+}
+
+[[gnu::always_inline]] inline uint8_t to_int4(float value) {
+  const auto code = static_cast<int32_t>(value + kToWhole - kToWhole) + 8;
+  return static_cast<uint8_t>(choose(code < 0, 0, choose(code > 15, 15, code)));
+}
+
 // Calls use(block, first, count) for each block; of the usual sizes the count is a constant.
 template <int64_t kWidth, typename Use>
 [[gnu::always_inline]] inline void each_block(const BlockedRow& row, const Use& use) {
@@ -145,13 +156,23 @@ struct Loops {
         });
   }
 
-  [[gnu::always_inline]] static void round_to_bf16(float* values, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      const auto bits = std::bit_cast<int32_t>(values[i]);
-      const int32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) & ~0xffff;
-      values[i] =
-          std::bit_cast<float>(choose((bits & kMagnitudeBits) > kInfinityBits, bits, rounded));
-    }
+  [[gnu::always_inline]] static void encode_int4(const BlockedRow& row, const float* factors,
+                                                 const float* zeros, uint8_t* __restrict codes) {
+    each_block(
+        row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
+          const float* const __restrict values = row.values + first;
+          uint8_t* const __restrict to = codes + first;
+          const float factor = factors[block];
+          if (zeros == nullptr) {
+            for (int64_t i = 0; i < count; ++i)
+              to[i] = to_int4(rounded_to_bf16(values[i] / factor));
+            return;
+          }
+          const float zero = zeros[block];
+          for (int64_t i = 0; i < count; ++i) {
+            to[i] = to_int4(rounded_to_bf16(rounded_to_bf16(values[i] / factor) + zero));
+          }
+        });
   }
 
   [[gnu::always_inline]] static void round_row(QuantiseRule rule, const float* __restrict quotients,
@@ -174,10 +195,7 @@ struct Loops {
         return;
       case QuantiseRule::int4:
       case QuantiseRule::int4_zeros:
-        for (int64_t i = 0; i < count; ++i) {
-          const auto code = static_cast<int32_t>(quotients[i] + kToWhole - kToWhole) + 8;
-          codes[i] = static_cast<uint8_t>(choose(code < 0, 0, choose(code > 15, 15, code)));
-        }
+        for (int64_t i = 0; i < count; ++i) codes[i] = to_int4(quotients[i]);
         return;
       default:
         for (int64_t i = 0; i < count; ++i) codes[i] = to_e4m3(quotients[i]);
@@ -200,8 +218,9 @@ struct Loops {
                                            uint8_t* codes) {
   Loops::round_row(rule, quotients, count, codes);
 }
-[[gnu::target("avx2")]] void to_bf16_by_avx2(float* values, int64_t count) {
-  Loops::round_to_bf16(values, count);
+[[gnu::target("avx2")]] void int4_by_avx2(const BlockedRow& row, const float* factors,
+                                          const float* zeros, uint8_t* codes) {
+  Loops::encode_int4(row, factors, zeros, codes);
 }
 const bool kEncodesByAvx2 = __builtin_cpu_supports("avx2");
 #endif
@@ -237,11 +256,12 @@ void add_to_row(const BlockedRow& row, const float* addends, float* sums) {
   });
 }
 
-void round_to_bf16(float* values, int64_t count) {
+void encode_int4_of_bf16(const BlockedRow& row, const float* factors, const float* zeros,
+                         uint8_t* codes) {
 #if defined(__x86_64__)
-  if (kEncodesByAvx2) return to_bf16_by_avx2(values, count);
+  if (kEncodesByAvx2) return int4_by_avx2(row, factors, zeros, codes);
 #endif
-  Loops::round_to_bf16(values, count);
+  Loops::encode_int4(row, factors, zeros, codes);
 }
 
 void round_row(QuantiseRule rule, const float* quotients, int64_t count, uint8_t* codes) {

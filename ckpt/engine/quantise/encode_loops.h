@@ -30,8 +30,10 @@ void scale_row(const BlockedRow& row, const float* factors, bool multiplies, flo
 /// Adds its block's number to each.
 void add_to_row(const BlockedRow& row, const float* addends, float* sums);
 
-/// Rounds each to bf16.
-void round_to_bf16(float* values, int64_t count);
+/// The codes of 4 bits of quotients by the factors plus the zero points (null: none), where each
+/// result is rounded to bf16.
+void encode_int4_of_bf16(const BlockedRow& row, const float* factors, const float* zeros,
+                         uint8_t* codes);
 
 /// The code of each quotient.
 void round_row(QuantiseRule rule, const float* quotients, int64_t count, uint8_t* codes);

@@ -38,7 +38,7 @@ def check_config(form, folder):
     elif config['quant_method'] in ('fp8', 'mxfp4'):
         from transformers.quantizers.auto import AutoQuantizationConfig
         read = AutoQuantizationConfig.from_dict(dict(config))
-        if form == 'fp8': assert list(read.weight_block_size) == [128, 128], read
+        if form in ('fp8', 'fp8-ue8m0'): assert (list(read.weight_block_size), read.scale_fmt) == ([128, 128], 'ue8m0' if form == 'fp8-ue8m0' else 'float'), read
         assert 'lm_head' in read.modules_to_not_convert
     elif config['quant_method'] == 'modelopt':
         from modelopt.torch.export.convert_hf_config import convert_hf_quant_config_format
@@ -70,6 +70,23 @@ def check_form(ferry, form, source, work):
     check_config(form, made)
     print(f'{form}: codes, config and values of {count} weights are those of its program')
 
+def check_zeros(ferry, source, work):
+    """A weight of zeros: compressed-tensors' bits; ModelOpt divides by the largest magnitude and writes NaN, ferry zeros."""
+    model, name = os.path.join(work, 'zeros'), 'model.layers.0.mlp.down_proj.'
+    shutil.copytree(source, model)
+    tensors = load(model)
+    tensors[name + 'weight'].zero_()
+    safetensors.torch.save_file(tensors, os.path.join(model, 'model.safetensors'), {'format': 'pt'})
+    for form in ('nvfp4', 'nvfp4-packed'):
+        made, values = os.path.join(work, form + '-zeros'), os.path.join(work, form + '-zeros-values')
+        call(ferry, 'convert', model, made, '--to', 'hf', '--quantize', form)
+        call(ferry, 'convert', made, values, '--to', 'hf', '--dtype', 'bf16')
+        assert not load(values)[name + 'weight'].any(), form
+        parts, written = peers.quantise(form, tensors[name + 'weight']), load(made)
+        if form == 'nvfp4': assert parts['weight_scale'].float().isnan().all(), 'ModelOpt writes a number now: take its bits'
+        else: assert all(same(written[name + end], part) for end, part in parts.items()), form
+    print('nvfp4, nvfp4-packed: a weight of zeros stays one')
+
 if __name__ == '__main__':
     try: import compressed_tensors, modelopt
     except ImportError as error:
@@ -81,5 +98,6 @@ if __name__ == '__main__':
     work = tempfile.mkdtemp()
     try:
         for form in peers.FORMS: check_form(ferry, form, os.path.join(folder, 'model'), work)
+        check_zeros(ferry, os.path.join(folder, 'model'), work)
         check_form(ferry, 'mxfp4-gpt-oss', os.path.join(folder, 'gpt_oss'), work)
     finally: shutil.rmtree(work)

@@ -3,7 +3,7 @@ and slime's formula, which is a few lines of PyTorch. Everything runs on a CPU."
 import torch
 
 E4M3 = torch.float8_e4m3fn
-FORMS = ['fp8', 'fp8-channel', 'fp8-tensor', 'mxfp8', 'mxfp4', 'nvfp4', 'nvfp4-packed', 'int4', 'int4-g128', 'int4-zp', 'int4-g128-zp']
+FORMS = ['fp8', 'fp8-ue8m0', 'fp8-channel', 'fp8-tensor', 'mxfp8', 'mxfp4', 'nvfp4', 'nvfp4-packed', 'int4', 'int4-g128', 'int4-zp', 'int4-g128-zp']
 COLUMNS = {'mxfp8': 32, 'mxfp4': 32, 'nvfp4': 16, 'nvfp4-packed': 16, 'int4': 32, 'int4-zp': 32, 'int4-g128': 128, 'int4-g128-zp': 128}
 
 def scheme_of(form):
@@ -50,6 +50,17 @@ def by_slime(weight):
     codes = (blocks / scale).clamp(-448, 448).to(E4M3).flatten(2).flatten(0, 1)
     return {'weight': codes[:rows, :columns].contiguous(), 'weight_scale_inv': scale[:, 0, :, 0].contiguous()}
 
+def by_transformers(weight):
+    """Blocks are whole ones, as zeros around the weight make them: transformers leaves others as they are."""
+    from types import SimpleNamespace
+    from transformers import FineGrainedFP8Config
+    from transformers.integrations.finegrained_fp8 import Fp8Quantize
+    rows, columns = weight.shape
+    padded = torch.nn.functional.pad(weight, (0, -columns % 128, 0, -rows % 128))
+    settings = SimpleNamespace(quantization_config=FineGrainedFP8Config(weight_block_size=(128, 128), scale_fmt='ue8m0'))
+    parts = Fp8Quantize(settings)._quantize_one('layer.weight', padded)
+    return {'weight': parts['layer.weight'][:rows, :columns].contiguous(), 'weight_scale_inv': parts['layer.weight_scale_inv']}
+
 def by_model_opt(form, weight, others):
     import modelopt.torch.quantization.qtensor as qtensor
     if form == 'mxfp8':
@@ -62,12 +73,13 @@ def by_model_opt(form, weight, others):
 def quantise(form, weight, others=None):
     """The parts of a weight by the ends of their names."""
     if form == 'fp8': return by_slime(weight)
+    if form == 'fp8-ue8m0': return by_transformers(weight)
     if form in ('mxfp8', 'nvfp4'): return by_model_opt(form, weight, others or [weight])
     return by_compressed_tensors(form, weight, others or [weight])
 
 def values(form, parts, dtype=torch.bfloat16):
     """What the parts stand for, by the program that made them."""
-    if form == 'fp8':
+    if form in ('fp8', 'fp8-ue8m0'):
         from transformers.integrations.finegrained_fp8 import Fp8Dequantize
         return Fp8Dequantize(None)._dequantize_one(parts['weight'], parts['weight_scale_inv'], dtype)
     if form in ('mxfp8', 'nvfp4'):

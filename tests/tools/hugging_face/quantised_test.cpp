@@ -174,9 +174,9 @@ TEST_F(Quantised, ExponentsAreScales) {
   EXPECT_THAT(ferry("inspect " + fixture("wild/v4_style")).out, HasSubstr("MXFP4 ("));
 }
 
-constexpr const char* kQwen3Forms[] = {"fp8",       "fp8-channel", "fp8-tensor",   "mxfp8",
-                                       "mxfp4",     "nvfp4",       "nvfp4-packed", "int4",
-                                       "int4-g128", "int4-zp",     "int4-g128-zp"};
+constexpr const char* kQwen3Forms[] = {"fp8",   "fp8-ue8m0", "fp8-channel", "fp8-tensor",
+                                       "mxfp8", "mxfp4",     "nvfp4",       "nvfp4-packed",
+                                       "int4",  "int4-g128", "int4-zp",     "int4-g128-zp"};
 
 uint64_t hash_of(const std::string& bytes) {
   uint64_t hash = 0xcbf29ce484222325;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -59,6 +60,32 @@ std::pair<const Family*, std::vector<std::string>> nearest_family(const Architec
   return {nearest, std::move(fewest)};
 }
 
+// A hybrid model whose layers are attention and MLPs (or experts) in turn, as the GPT that computes
+// the same; nothing for others.
+std::optional<Architecture> as_gpt(Architecture a) {
+  const std::vector<LayerKind> kinds = std::exchange(a.kinds, {});
+  if (kinds.size() % 2 != 0 || kinds.empty() || a.mtp_layers > 0) return std::nullopt;
+  const LayerKind second = kinds[1];
+  if (second != LayerKind::mlp && second != LayerKind::mixture) return std::nullopt;
+  for (size_t layer = 0; layer < kinds.size(); layer += 2) {
+    if (kinds[layer] != LayerKind::attention || kinds[layer + 1] != second) return std::nullopt;
+  }
+  a.layers = static_cast<int64_t>(kinds.size() / 2);
+  a.moe_layers.assign(kinds.size() / 2, second == LayerKind::mixture);
+  return a;
+}
+
+// Why a hybrid model is of no family though a GPT that computes the same is of one; else nothing.
+std::vector<std::string> in_hybrid_layers(const Architecture& a) {
+  const auto gpt = as_gpt(a);
+  if (!gpt) return {};
+  const auto [family, reasons] = nearest_family(*gpt);
+  if (!reasons.empty()) return {};
+  return {fmt::format("it is {} with attention and {} in layers of their own; reshard it with {}",
+                      family->name, a.kinds[1] == LayerKind::mlp ? "MLPs" : "experts",
+                      option("model", "gpt"))};
+}
+
 void summarise(const Architecture& a, ModelSummary& summary) {
   summary.layers = a.layers;
   summary.hidden = a.hidden;
@@ -87,7 +114,8 @@ void recognise_arguments(const Checkpoint& checkpoint, ModelSummary& summary) {
   if (reasons.empty() && read.problems.empty()) {
     summary.family = family->name;
   } else {
-    summary.reasons = std::move(read.problems);
+    summary.reasons = in_hybrid_layers(read.architecture);
+    std::ranges::move(read.problems, std::back_inserter(summary.reasons));
     for (std::string& reason : reasons) {
       summary.reasons.push_back("nearest is " + family->name + ": " + reason);
     }
@@ -188,8 +216,11 @@ const Family& named_family(const std::string& name) {
 const Family& choose_family(const Architecture& architecture,
                             const std::optional<std::string>& requested, const std::string& path) {
   if (!requested) {
-    const auto [family, reasons] = nearest_family(architecture);
+    auto [family, reasons] = nearest_family(architecture);
     if (reasons.empty()) return *family;
+    if (std::vector<std::string> why = in_hybrid_layers(architecture); !why.empty()) {
+      reasons = std::move(why);
+    }
     fail(ErrorKind::mismatch,
          "{}: the model is of no family that can be written ({}); nearest is {}:{}", path,
          names_of_families(), family->name, lines(reasons));

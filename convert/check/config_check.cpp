@@ -82,27 +82,14 @@ void check_dtype(const Catalog& catalog, const json& config, Findings& findings)
   }
 }
 
-// Two names of one tensor, as torch.save keeps them.
-bool are_one(const Entry& head, const Entry* embedding) {
-  if (embedding == nullptr || head.chunks.size() != 1 || embedding->chunks.size() != 1)
-    return false;
-  const Extent &a = head.chunks[0].extent, &b = embedding->chunks[0].extent;
-  return a.file == b.file && a.offset == b.offset && a.payload_offset == b.payload_offset &&
-         head.shape == embedding->shape && head.dtype == embedding->dtype;
-}
-
 // A model is tied where its configuration says so and the file holds no other output layer; engines
 // take the embedding whatever the file holds.
 void check_tie(const Catalog& catalog, const json& config, const KnownModel* known, Loader loader,
                Findings& findings) {
   if (loader == Loader::transformers) return;
-  const bool is_tied = known != nullptr ? known->architecture.tied
-                                        : boolean_of(config, "tie_word_embeddings", false);
-  if (!is_tied) return;
-  const std::string head =
-      known != nullptr ? known->family->output_layer_name() : std::string(kOutputLayerName);
-  const Entry* stored = catalog.find(head);
-  if (stored == nullptr || are_one(*stored, embedding_of(catalog))) return;
+  const auto [head, is_tied] = output_layer_of(config, known);
+  if (!is_tied || catalog.find(head) == nullptr) return;
+  if (second_name_of_embedding(catalog, head) != nullptr) return;
   findings.warning(
       "tie", head,
       fmt::format("{} is stored, but config.json ties the output layer to the embedding "

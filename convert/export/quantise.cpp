@@ -13,6 +13,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
 #include "ckpt/base/option_name.h"
+#include "convert/check/embedding.h"
 #include "convert/export/quantisation_config.h"
 #include "convert/export/quantised_form.h"
 #include "convert/model/mismatch.h"
@@ -48,7 +49,6 @@ constexpr std::string_view kLeftAsTheyAre[] = {"norm",
                                                "relative_attention_bias"};
 // InternLM2's output layer, and the embedding of T5 and its like.
 constexpr std::string_view kWholeNames[] = {"output.weight", "shared.weight"};
-constexpr std::string_view kTables[] = {"embed", "wte.", "shared.weight"};  // in embeddings' names
 // A scale of a row keeps all of it in memory.
 constexpr int64_t kMostColumns = int64_t{1} << 22;
 // Projections of one input, which servers keep as one matrix with one second scale.
@@ -79,18 +79,12 @@ bool is_linear(const Entry& entry, std::string_view outermost) {
          std::none_of(std::begin(kLeftAsTheyAre), std::end(kLeftAsTheyAre), holds);
 }
 
-// The shape of the largest table of tokens, which an output layer of any name has, too; empty:
-// there is none.
-Dims shape_of_embedding(const std::vector<ExportedTensor>& tensors) {
-  Dims largest;
-  for (const ExportedTensor& each : tensors) {
-    const Entry& entry = each.entry;
-    const bool is_table = std::ranges::any_of(
-        kTables, [&](std::string_view part) { return entry.name.find(part) != std::string::npos; });
-    if (!is_table || entry.shape.size() != 2 || is_numbered(entry.name)) continue;
-    if (largest.empty() || entry.shape[0] > largest[0]) largest = entry.shape;
-  }
-  return largest;
+// The shape of the embedding, which an output layer of any name has, too; empty: there is none.
+Dims shape_of_output_layer(const std::vector<ExportedTensor>& tensors) {
+  std::vector<const Entry*> entries;
+  for (const ExportedTensor& tensor : tensors) entries.push_back(&tensor.entry);
+  const Entry* embedding = embedding_of(entries);
+  return embedding == nullptr ? Dims() : embedding->shape;
 }
 
 // A matrix for each expert, whatever it is called; the weights of convolutions have three axes,
@@ -161,13 +155,13 @@ class Quantiser {
            model_.path, option("quantise", form_.name));
     }
     const std::string outermost = outermost_module(tensors.tensors);
-    const Dims embedding = shape_of_embedding(tensors.tensors);
+    const Dims output_layer = shape_of_output_layer(tensors.tensors);
     for (ExportedTensor& tensor : tensors.tensors) {
       if (is_floating_point(tensor.entry.dtype) && size_bytes(tensor.entry.dtype) == 1) {
         fail(ErrorKind::unsupported, "{}: tensor {} is of {} already", model_.path,
              tensor.entry.name, torch_name(tensor.entry.dtype));
       }
-      const bool is_head = tensor.entry.shape == embedding && !is_numbered(tensor.entry.name);
+      const bool is_head = tensor.entry.shape == output_layer && !is_numbered(tensor.entry.name);
       const bool is_weight = takes_fused ? is_fused_expert(tensor.entry)
                                          : is_linear(tensor.entry, outermost) && !is_head;
       if (tensor.constant.empty() && is_weight && fits(tensor.entry)) {

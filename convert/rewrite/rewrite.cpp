@@ -14,6 +14,8 @@
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/hugging_face/quantised_tensors.h"
 #include "convert/base_only.h"
+#include "convert/check/embedding.h"
+#include "convert/check/known_model.h"
 #include "convert/check/model_check.h"
 #include "convert/export/lay_out.h"
 #include "convert/export/quantise.h"
@@ -193,6 +195,22 @@ void check_tensors(const Checkpoint& checkpoint, bool is_folder,
   std::move(problems.begin(), problems.end(), std::back_inserter(warnings));
 }
 
+// torch.save keeps the output layer of a tied model, which transformers leaves out of safetensors.
+void drop_tied_output(const Checkpoint& model, const nlohmann::json& config,
+                      ExportedTensors& tensors, std::vector<std::string>& warnings) {
+  const auto known = known_model(config, model.path);
+  const OutputLayer output = output_layer_of(config, known ? &*known : nullptr);
+  const Entry* stored =
+      output.is_tied ? second_name_of_embedding(model.catalog, output.name) : nullptr;
+  if (stored == nullptr) return;
+  std::erase_if(tensors.tensors,
+                [&](const ExportedTensor& tensor) { return tensor.entry.name == output.name; });
+  const auto position = stored - model.catalog->entries.data();
+  tensors.dropped.push_back({static_cast<uint32_t>(position), stored->elements()});
+  warnings.push_back(
+      fmt::format("{} is left out: it is the embedding under a second name", output.name));
+}
+
 }  // namespace
 
 Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) {
@@ -231,6 +249,9 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
          option("dtype", "bf16"));
   }
   ExportedTensors tensors = stored_tensors(described.catalog, options.dtype, result.warnings);
+  if (config && !options.as_is) {
+    drop_tied_output(described, *config, tensors, result.warnings);
+  }
   if (!checkpoint.catalog->objects.empty()) {
     result.warnings.push_back(fmt::format("{} stored objects that are no tensors are left out: {}",
                                           checkpoint.catalog->objects.size(),

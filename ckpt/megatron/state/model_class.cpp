@@ -9,7 +9,6 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
-#include "ckpt/format/torch/archive/torch_archive_writer.h"
 #include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/pipeline_layout.h"
@@ -307,20 +306,6 @@ void rename_objects(RunState& state, int64_t layers, bool to_hybrid, bool stacks
   }
 }
 
-// Hybrid models save that of the output layer, too, and ask for it where they load.
-constexpr std::string_view kStateOfOutput = "output_layer._extra_state/shard_0_1";
-
-void add_state_of_output(RunState& state) {
-  const auto is_extra = [](const KeptObject& object) {
-    return object.name.find("._extra_state") != std::string::npos;
-  };
-  if (std::ranges::none_of(state.objects, is_extra)) return;  // the writer makes all of them
-  Draft draft;
-  const Value nothing = draft.list({draft.none()});
-  state.objects.push_back(
-      {std::string(kStateOfOutput), write_torch_archive(std::move(draft).finish(nothing).value)});
-}
-
 // Stages stand in the pattern of a hybrid model, and in arguments of their own in a GPT's.
 void clear_stages(Draft& draft, const Value& args) {
   for (const char* name :
@@ -384,7 +369,6 @@ void make_hybrid(RunState& state) {
   }
   state.tensors = numbered_layers(std::move(state.tensors), run.layers);
   rename_objects(state, run.layers, true, false);
-  add_state_of_output(state);
   Draft draft;
   const Value args = draft.copy(state.args.value);
   clear_stages(draft, args);
@@ -427,7 +411,9 @@ void make_gpt(RunState& state) {
   }
   state.args = std::move(draft).finish(args);
   const bool stacks = state.args.run.stacks_layers;
-  std::erase_if(state.objects, [](const KeptObject& o) { return o.name == kStateOfOutput; });
+  std::erase_if(state.objects, [](const KeptObject& object) {
+    return object.name.starts_with("output_layer._extra_state/");  // which GPTs do not save
+  });
   state.tensors = gpt_layers(std::move(state.tensors), layers, stacks);
   rename_objects(state, layers, false, stacks);
 }

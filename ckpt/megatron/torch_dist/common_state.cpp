@@ -168,7 +168,7 @@ LoadedValue common_state(const RunState& state, ShardedOptimizer optimizer, Core
 
 namespace {
 
-constexpr std::string_view kExtraState = "._extra_state/shard_";
+constexpr std::string_view kExtraState = "._extra_state/shard_", kOutputLayer = "output_layer";
 
 // Axes in front of a module's own: layers, experts. One of 1 where there are none.
 using ModuleAxes = std::map<std::string, Dims, std::less<>>;
@@ -208,7 +208,7 @@ ModuleAxes modules_of_tensors(const RunState& state) {
     }
   }
   // GPTModel takes its output layer's out of what it saves, HybridModel does not.
-  if (state.args.run.hybrid) modules.emplace("output_layer", Dims());
+  if (state.args.run.hybrid) modules.emplace(kOutputLayer, Dims());
   return modules;
 }
 
@@ -220,15 +220,21 @@ std::string shard_name(const Dims& index, const Dims& shape) {
 }  // namespace
 
 std::vector<KeptObject> missing_extra_states(const RunState& state) {
-  const bool has_some = std::any_of(
-      state.objects.begin(), state.objects.end(),
-      [](const KeptObject& object) { return object.name.find(kExtraState) != std::string::npos; });
-  if (has_some) return {};
+  const auto has = [&](std::string_view part) {
+    return std::ranges::any_of(state.objects, [&](const KeptObject& object) {
+      return object.name.find(part) != std::string::npos;
+    });
+  };
+  ModuleAxes modules = modules_of_tensors(state);
+  if (has(kExtraState)) {  // a GPT that became a hybrid model lacks one
+    std::erase_if(modules, [](const auto& each) { return each.first != kOutputLayer; });
+    if (has(fmt::format("{}{}", kOutputLayer, kExtraState))) modules.clear();
+  }
   Draft draft;
   const Value list_of_none = draft.list({draft.none()});
   const std::string nothing = write_torch_archive(std::move(draft).finish(list_of_none).value);
   std::vector<KeptObject> objects;
-  for (const auto& [module, shape] : modules_of_tensors(state)) {
+  for (const auto& [module, shape] : modules) {
     const int64_t count = element_count(shape, module);
     Dims index(shape.size(), 0);
     for (int64_t i = 0; i < count; ++i) {

@@ -30,7 +30,8 @@ LoadedValue common_state(const RunState& state, ShardedOptimizer optimizer, Core
 // tensor_parallel/layers.py, extensions/transformer_engine.py.
 
 /// Empty extra states of every linear layer, norm and attention that the model's tensors imply, one
-/// a layer and expert; none when the state has extra states of its own.
+/// a layer and expert. A state that has extra states of its own lacks none but the output layer's,
+/// which hybrid models have and GPTs do not.
 std::vector<KeptObject> missing_extra_states(const RunState& state);
 
 }  // namespace ferry

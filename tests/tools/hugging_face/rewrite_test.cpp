@@ -154,6 +154,29 @@ TEST_F(Rewrite, WritesPicklesAsSafetensors) {
   expect_same_tensors(path("out"), bin);
 }
 
+// torch.save keeps the output layer of a tied model; transformers does not write it.
+TEST_F(Rewrite, ATiedOutputLayerIsLeftOutAsTransformersLeavesItOut) {
+  const std::string bin = copied(fixture("hugging_face/tied_torch"));
+  const json truth = json::parse(read(bin + "/truth.json"));
+  const auto stored = tensors_of(bin);
+  ASSERT_TRUE(stored.contains("lm_head.weight"));
+  const Outcome outcome = convert(bin, "");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("lm_head.weight is left out"));
+  const auto written = tensors_of(path("out"));
+  EXPECT_EQ(written.size(), truth.size());
+  for (const auto& [name, tensor] : written) {
+    EXPECT_TRUE(truth.contains(name)) << name;
+    EXPECT_EQ(tensor, stored.at(name)) << name;
+  }
+  // In a model that is not tied, two names are two tensors.
+  json config = json::parse(read(bin + "/config.json"));
+  config["tie_word_embeddings"] = false;
+  write(bin + "/config.json", config.dump());
+  ASSERT_EQ(convert(bin, "").code, 0);
+  EXPECT_EQ(tensors_of(path("out")).size(), stored.size());
+}
+
 TEST_F(Rewrite, CopiesOtherFilesNextToTheWeights) {
   const std::string model = copied(kModel);
   fs::create_directories(model + "/onnx");

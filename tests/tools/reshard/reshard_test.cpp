@@ -99,6 +99,10 @@ TEST_F(Reshard, AGptBecomesAHybridModelAndComesBack) {
     EXPECT_THAT(names, HasSubstr("decoder.layers.6.self_attention.linear_qkv.weight"));
     EXPECT_THAT(names, HasSubstr("optimizer.state.exp_avg.decoder.layers.7.mlp."));
     EXPECT_THAT(names, Not(HasSubstr("decoder.layers.mlp.")));
+    const std::string family = source == kMixture ? "qwen3_moe" : "llama";
+    EXPECT_THAT(run("inspect " + path("hybrid")).out, HasSubstr("it is " + family + " with"));
+    EXPECT_THAT(run("convert " + path("hybrid") + " " + path("hf") + " --to hf", 6).err,
+                HasSubstr("reshard it with --model gpt"));
     run("reshard " + path("hybrid") + " " + path("back") + " --model gpt");
     run("diff " + path("same") + " " + path("back"));
     for (const char* argument_name : {"num_layers", "hybrid_layer_pattern", "moe_layer_freq"}) {

@@ -206,10 +206,10 @@ constexpr std::string_view kNormedLater =
     "its queries and keys are normed after their positions, in Megatron-LM before them";
 constexpr std::string_view kGemma4 =
     "its heads differ in size by layer and its layers share keys and values, which Megatron-LM has "
-    "not";
+    "not, and Megatron Bridge in modules that are not written here";
 constexpr std::string_view kFactors =
-    "it multiplies embeddings, scores, the branches of a layer and logits by factors of its own, "
-    "which Megatron-LM has no arguments for";
+    "it multiplies what attention and MLP give by a factor of its own (residual_multiplier), which "
+    "Megatron-LM has no argument for";
 constexpr Reason kReasons[] = {
     {"bailing_hybrid", kDeltaAttention},
     {"deepseek_v4",
@@ -219,7 +219,8 @@ constexpr Reason kReasons[] = {
      "its attention compresses keys and values of several tokens into one and its layers exchange "
      "several residual streams, which Megatron-LM's main branch has not"},
     {"ernie4_5_moe",
-     "its router has a bias and a softmax, which Megatron-LM does not have together"},
+     "its router has a bias and a softmax, which Megatron-LM does not have together; Megatron "
+     "Bridge's model of it has a sigmoid, and gives other logits"},
     {"gemma4", kGemma4},
     {"gemma4_text", kGemma4},
     {"gemma4_unified", kGemma4},
@@ -227,7 +228,9 @@ constexpr Reason kReasons[] = {
     {"glm5_next", kDeltaAttention},
     {"glm5_next_text", kDeltaAttention},
     {"granite", kFactors},
+    {"granite_swa", kFactors},
     {"granitemoe", kFactors},
+    {"granitemoe_swa", kFactors},
     {"granitemoehybrid", kFactors},
     {"granitemoeshared", kFactors},
     {"hunyuan_v1_dense", kNormedLater},
@@ -235,7 +238,9 @@ constexpr Reason kReasons[] = {
     {"hy_v4", "its layers exchange several residual streams, which Megatron-LM has not"},
     {"kimi_k3", kDeltaAttention},
     {"kimi_linear", kDeltaAttention},
-    {"llama4_text", kScaledQueries},
+    {"llama4_text",
+     "its attention is cut into chunks and its queries are scaled by their position, which "
+     "Megatron-LM has no arguments for, nor has mcore-bridge's model of it either"},
     {"mimo_v2_flash",
      "its heads have more elements for keys than for values, which Megatron-LM has not"},
     {"mistral4", kScaledQueries},

@@ -1,6 +1,7 @@
 // An input is three lines of JSON: what is asked for, a config.json, and arguments of Megatron-LM.
 // The corpus is models of every family, of which both are known (fixtures/hf_names).
 #include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -58,6 +59,7 @@ constexpr PartsOfForm kForms[] = {
 struct Counts {
   uint64_t inputs = 0, configs = 0, imports = 0, imported = 0, exports = 0, resharded = 0;
   uint64_t rewrites = 0, values = 0;
+  std::map<std::string, uint64_t> by_family;
   ~Counts() {
     std::printf(
         "of %llu inputs %llu configs and %llu models were imported, %llu of them planned; "
@@ -65,6 +67,9 @@ struct Counts {
         "weights\n",
         ull(inputs), ull(configs), ull(imports), ull(imported), ull(exports), ull(resharded),
         ull(rewrites), ull(values));
+    for (const auto& [family, count] : by_family) {
+      std::printf("  %s %llu\n", family.c_str(), ull(count));
+    }
   }
   static unsigned long long ull(uint64_t number) { return number; }
 };
@@ -89,7 +94,8 @@ class ConversionMutator final : public Mutator {
 
   std::string input(Random& random) const override {
     auto [config, args] = random.pick(models_);
-    const json settings = {{"layout", random_layout(random)},
+    const json settings = {{"family", config.value("model_type", "")},
+                           {"layout", random_layout(random)},
                            {"writer", random_writer(random)},
                            {"misfits", random.one_in(4) ? random.next() : 0},
                            {"dtype", random.below(8)},
@@ -333,6 +339,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto settings = nlohmann::json::parse(text.substr(0, first), nullptr, false);
   if (!settings.is_object() || !settings.contains("misfits")) return 0;
   ++counts().inputs;
+  ++counts().by_family[settings.value("family", "")];
   import(settings, text.substr(first + 1, second - first - 1));
   export_and_reshard(settings, text.substr(second + 1));
   return 0;

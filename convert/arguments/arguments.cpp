@@ -127,6 +127,9 @@ class Reader {
     const auto norm = get("normalization").string().value_or("");
     a_.sinks = says("softmax_type", "learnable");
     a_.norm = args_.has("normalization") ? value_of(norm_words(), norm, Norm::rms) : Norm::layer;
+    if (!norm.empty() && norm != word_of(norm_words(), a_.norm)) {
+      problem("normalization is {}, which no Hugging Face family can express", norm);
+    }
   }
 
   // A whole number n makes every n-th layer one of usual attention, a list those whose entry is 0.
@@ -396,6 +399,18 @@ class Reader {
         problem("{} is set, which no Hugging Face family can express", name);
     }
   }
+  // Others add a loss, these choose experts by other numbers than the scores.
+  void check_load_balancing() {
+    constexpr std::string_view kName = "moe_router_load_balancing_type";
+    const Value kinds = get(kName);
+    const size_t count = kinds.kind() == ValueKind::list ? kinds.size() : 1;
+    for (size_t i = 0; i < count; ++i) {
+      const auto kind = (kinds.kind() == ValueKind::list ? kinds[i] : kinds).string();
+      if (kind == "sinkhorn" || kind == "quantile_balancing") {
+        problem("{} is {}, which no Hugging Face family can express", kName, *kind);
+      }
+    }
+  }
   void check_number(std::string_view name, double harmless) {
     if (const auto value = get(name).real(); value && *value != harmless) {
       problem("{} is {}, which no Hugging Face family can express", name, *value);
@@ -435,6 +450,7 @@ void Reader::check_expressible() {
   if (const auto kind = get("softmax_type").string(); kind && kind != "vanilla" && !a_.sinks) {
     problem("softmax_type is {}, which no Hugging Face family can express", *kind);
   }
+  if (a_.experts > 0) check_load_balancing();
   if (a_.experts > 0 && !get("moe_router_topk_limited_devices").is_none()) {
     problem("moe_router_topk_limited_devices is set, which no Hugging Face family can express");
   }

@@ -1,5 +1,6 @@
 // EXAONE 4 (transformers/models/exaone4): Qwen3's attention, norms of what attention and MLP give
 // instead of what they take. Where some layers have a window, the others have no positions.
+#include "convert/config/layer_values.h"
 #include "convert/families/list.h"
 #include "convert/families/shared.h"
 
@@ -11,14 +12,17 @@ using A = Architecture;
 ConfigRow windows() {
   ConfigRow row = codec::window_by_kind(4, "sliding_window_pattern");
   row.read = [read = row.read](nlohmann::json& config, A& a) {
+    const bool has_window = !config.value("sliding_window", nlohmann::json()).is_null();
     read(config, a);
     a.unrotated_layers = a.windowed_layers;
     a.unrotated_layers.flip();
+    if (has_window && a.window == 0) {  // that no layer has: none has positions
+      a.unrotated_layers = layer_values(a, [](int64_t) { return true; });
+    }
   };
-  // With a window that no layer has, none would have positions.
   row.write = [write = row.write](const A& a, nlohmann::json& config) {
     write(a, config);
-    if (a.window == 0) config["sliding_window"] = nullptr;
+    if (a.window == 0 && a.unrotated_layers.empty()) config["sliding_window"] = nullptr;
   };
   return row;
 }

@@ -123,14 +123,18 @@ TEST(Arguments, LayersWithExperts) {
 
 TEST(Arguments, WhatNothingCanExpressIsNamed) {
   EXPECT_THAT(read(json::object()).problems, IsEmpty());
-  const json changes[] = {{{"experimental_attention_variant", "gated_delta_product"}},
-                          {{"apply_residual_connection_post_layernorm", true}},
-                          {{"softmax_type", "off-by-one"}},
-                          {{"qk_l2_norm", true}},
-                          {{"final_layernorm", false}},
-                          {{"linear_attention_freq", 4}},
-                          {{"input_embeddings_multiplier", 2.0}},
-                          {{"use_mup", true}}};
+  const json changes[] = {
+      {{"experimental_attention_variant", "gated_delta_product"}},
+      {{"apply_residual_connection_post_layernorm", true}},
+      {{"softmax_type", "off-by-one"}},
+      {{"qk_l2_norm", true}},
+      {{"final_layernorm", false}},
+      {{"linear_attention_freq", 4}},
+      {{"input_embeddings_multiplier", 2.0}},
+      {{"use_mup", true}},
+      {{"normalization", "L2Norm"}},
+      {{"moe_router_load_balancing_type", "sinkhorn"}, {"num_experts", 4}},
+      {{"moe_router_load_balancing_type", {"aux_loss", "quantile_balancing"}}, {"num_experts", 4}}};
   for (const json& change : changes) {
     EXPECT_THAT(read(change).problems, ElementsAre(HasSubstr(change.begin().key()))) << change;
   }

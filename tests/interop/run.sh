@@ -129,6 +129,8 @@ check checkpoints/check_muon.py "$ferry" tests/fixtures/muon \
 check checkpoints/check_language_parts.py "$ferry"
 check checkpoints/check_export.py "$ferry" tests/fixtures/core $fixtures
 check checkpoints/check_import.py "$ferry"
+# Without --every it is all families, which takes minutes.
+check checkpoints/check_members.py "$ferry" --every 6
 # With FERRY_MEGATRON_CPU, a folder in which Megatron-LM itself runs on a CPU, that loads GLM-4.5 and continues its runs.
 [ -z "${FERRY_MEGATRON_CPU:-}" ] || [ ! -d ../shared/peers/megatron ] || check checkpoints/check_megatron.py "$ferry" "$FERRY_MEGATRON_CPU" ../shared/peers/megatron
 # With FERRY_BRIDGE besides, Megatron Bridge's package, its modules load the families that have layers of their own there.

@@ -29,7 +29,7 @@ LAYOUTS = [  # where the model has experts they are split by 2 besides
     ['--to', 'torch', '--pp', '4', '--make-vocab-size-divisible-by', '64'],
 ]
 PREDICTION_LAYERS = os.path.join(HERE, '../../fixtures/core/deepseek_v3_mtp')
-NOT_IN_CORE = {'apertus', 'exaone4', 'exaone4_windows', 'gemma3_no_windows', 'gemma3_text', 'minimax_m2', 'olmoe', 'deepseek_v32', 'glm_moe_dsa', 'glm_moe_dsa_shared', 'nemotron_h', 'nemotron_h_latent', 'qwen3_next', 'qwen3_next_mixed', 'qwen3_5_text', 'qwen3_5_moe_text'}  # 0.16 has them not, or not as modules of its own
+NOT_IN_CORE = {'apertus', 'exaone4', 'exaone4_no_positions', 'exaone4_windows', 'gemma3_no_windows', 'gemma3_text', 'minimax_m2', 'olmoe', 'deepseek_v32', 'glm_moe_dsa', 'glm_moe_dsa_shared', 'nemotron_h', 'nemotron_h_latent', 'qwen3_next', 'qwen3_next_mixed', 'qwen3_5_text', 'qwen3_5_moe_text'}  # 0.16 has them not, or not as modules of its own
 # layer_types says what intervals of windows would.
 NOT_OF_THE_MODEL = {'_sliding_window_pattern', 'sliding_window_pattern', 'transformers_version', '_name_or_path', 'dtype', 'torch_dtype', 'architectures', 'output_router_logits', 'router_jitter_noise'}
 

@@ -68,7 +68,8 @@ Box intersection(const Box& a, const Box& b) {
 
 std::string to_string(const Box& box) {
   std::string text = "[";
-  for (size_t axis = 0; axis < box.size.size(); ++axis) {
+  // Messages also show boxes that are refused, whose two lists may differ in length.
+  for (size_t axis = 0; axis < std::min(box.offset.size(), box.size.size()); ++axis) {
     text += fmt::format("{}{}:{}", axis ? ", " : "", box.offset[axis],
                         box.offset[axis] + box.size[axis]);
   }

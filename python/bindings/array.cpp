@@ -15,6 +15,7 @@
 #include "python/bindings/bindings.h"
 #include "python/bindings/keywords.h"
 #include "python/bindings/text.h"
+#include "python/bindings/without_gil.h"
 
 namespace ferry::python {
 namespace {
@@ -144,6 +145,10 @@ struct BufferShape {
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   view->obj = nullptr;
+  if (!nb::inst_ready(self)) {  // Array.__new__(Array)
+    PyErr_SetString(PyExc_BufferError, "the Array was not made by ferry");
+    return -1;
+  }
   const Array* const array = nb::inst_ptr<Array>(self);
   const char* const format = buffer_format(array->dtype);
   if (format == nullptr && (flags & (PyBUF_FORMAT | PyBUF_ND)) != 0) {
@@ -193,7 +198,7 @@ Array as_dtype(const Array& array, nb::handle given) {
          safetensors_name(array.dtype), safetensors_name(dtype));
   }
   Array made = new_array(dtype, array.shape);
-  const nb::gil_scoped_release release;
+  const WithoutGil without;
   convert(array.bytes.data(), size_bytes(array.dtype), array.dtype, made.bytes.data(),
           size_bytes(dtype), dtype, static_cast<int64_t>(made.bytes.size()) / size_bytes(dtype));
   return made;
@@ -235,7 +240,8 @@ void bind_array(nb::module_& module) {
                     "Elements in memory, row-major: what reading gives with framework=None.\n\n"
                     "Has Python's buffer protocol, __array__ and __dlpack__, none of which copies. "
                     "The memory may "
-                    "be\nwritten to, which never changes a file.")
+                    "be\nwritten to, which never changes a file. torch.asarray() takes a buffer's "
+                    "bytes for float32: use\ntorch() or torch.from_dlpack().")
       .def_prop_ro(
           "dtype", [](const Array& array) { return array.dtype; }, "safetensors' spelling: 'BF16'.")
       .def_prop_ro(
@@ -268,6 +274,11 @@ void bind_array(nb::module_& module) {
           nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
           nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
                   "typing.Any"))
+      .def("_as_bytes",
+           [](const Array& array) {
+             const auto bytes = static_cast<int64_t>(array.bytes.size());
+             return Array{DType::u8, {bytes}, array.bytes, array.owner};
+           })
       .def("__dlpack__", call_dlpack,
            nb::sig("def __dlpack__(self, **kwargs: typing.Any) -> typing.Any"))
       .def(

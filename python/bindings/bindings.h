@@ -9,6 +9,9 @@
 
 namespace ferry::python {
 
+/// Has Python's end wait for the module's threads (without_gil.h).
+void bind_end(nanobind::module_& module);
+
 /// Makes the library's errors exceptions of ferry/errors.py.
 void bind_errors(nanobind::module_& module);
 

@@ -22,6 +22,7 @@
 #include "python/bindings/running.h"
 #include "python/bindings/text.h"
 #include "python/bindings/values.h"
+#include "python/bindings/without_gil.h"
 
 namespace ferry::python {
 namespace {
@@ -45,14 +46,13 @@ struct Opened {
   }
 };
 
-Opened open_path(nb::handle path, nb::handle iteration, bool raw) {
+Opened open_path(nb::handle path, nb::handle iteration, nb::handle raw) {
   std::string text;
   take({"path", path}, text);
   OpenOptions options;
-  options.raw = raw;
+  take({"raw", raw}, options.raw);
   if (!iteration.is_none()) take_iteration({"iteration", iteration}, options.iteration);
-  EngineOptions engine;
-  return interruptibly(nb::none(), engine, [&] {
+  return abandonably([text, options] {
     auto checkpoint =
         std::make_shared<const Checkpoint>(open_checkpoint(posix_file_system(), text, options));
     Opened opened{*checkpoint, checkpoint,
@@ -63,11 +63,11 @@ Opened open_path(nb::handle path, nb::handle iteration, bool raw) {
 }
 
 std::optional<std::string> family_of(const Opened& opened) {
-  std::shared_ptr<const Checkpoint> checkpoint = opened.checkpoint;
   static_cast<void>(opened.open());
-  const nb::gil_scoped_release release;
-  std::string family = inspect(std::move(checkpoint)).model.family;
-  return family.empty() ? std::nullopt : std::optional(std::move(family));
+  return abandonably([checkpoint = opened.checkpoint] {
+    std::string family = inspect(checkpoint).model.family;
+    return family.empty() ? std::nullopt : std::optional(std::move(family));
+  });
 }
 
 std::map<std::string, std::string> metadata_of(const Opened& opened) {
@@ -76,7 +76,7 @@ std::map<std::string, std::string> metadata_of(const Opened& opened) {
   if (opened.facts.format != Format::hugging_face && opened.facts.format != Format::safetensors) {
     return metadata;
   }
-  const nb::gil_scoped_release release;
+  const WithoutGil without;
   for (const FileInfo& file : catalog->files) {
     const bool is_lone = opened.facts.format == Format::safetensors;
     if (!is_lone && !file.path.ends_with(".safetensors")) continue;
@@ -110,13 +110,11 @@ struct Model {
 Model hugging_face_model(const Opened& opened, nb::dict given) {
   ConvertOptions options;
   convert_keywords().take_all(given, options);
-  const Checkpoint& checkpoint = opened.open();
-  return interruptibly(nb::none(), options.write.engine, [&] {
-    ConvertOptions own = options;
-    own.write.engine = {};
+  static_cast<void>(opened.open());
+  return abandonably([checkpoint = opened.checkpoint, options] {
     ModelView view =
-        with_paths({checkpoint.path}, [&] { return view_as_hugging_face(checkpoint, own); });
-    auto reader = std::make_shared<Reader>(view.tensors, checkpoint.path);
+        with_paths({checkpoint->path}, [&] { return view_as_hugging_face(*checkpoint, options); });
+    auto reader = std::make_shared<Reader>(view.tensors, checkpoint->path);
     return Model{std::move(view), std::move(reader)};
   });
 }
@@ -160,7 +158,8 @@ void bind_checkpoint(nb::module_& module) {
       .def("hf", hugging_face_model, nb::arg("options"),
            nb::sig("def hf(self, options: dict[str, typing.Any]) -> ModelView"))
       .def("close", &Opened::close);
-  module.def("open", open_path, nb::arg("path"), nb::arg("iteration").none(), nb::arg("raw"),
+  module.def("open", open_path, nb::arg("path").none(), nb::arg("iteration").none(),
+             nb::arg("raw").none(),
              nb::sig("def open(path: typing.Any, iteration: int | str | None, raw: bool) -> "
                      "OpenCheckpoint"));
   nb::class_<Model>(module, "ModelView")

@@ -1,6 +1,7 @@
 // The library's errors as exceptions of ferry/errors.py, with options in Python's words.
 #include <exception>
 #include <string>
+#include <typeinfo>
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
@@ -15,10 +16,7 @@ namespace nb = nanobind;
 nb::object text_or_none(std::string_view text) { return text.empty() ? nb::none() : to_str(text); }
 
 void raise(const Error& error) {
-  if (error.kind() == ErrorKind::cancelled) {
-    PyErr_SetNone(PyExc_KeyboardInterrupt);
-    return;
-  }
+  // Of kind cancelled: by another rank, or by stop(). Ctrl-C here is raised by its handler.
   const std::string message = in_keywords(error.what());
   const nb::object made =
       nb::module_::import_("ferry.errors")
@@ -32,6 +30,8 @@ void translate(const std::exception_ptr& thrown, void*) {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
     raise(error);
+  } catch (const std::bad_cast&) {
+    PyErr_SetString(PyExc_TypeError, "a value is of another type than what was expected");
   }
 }
 

@@ -10,8 +10,10 @@
 #include "ckpt/engine/engine.h"
 #include "ckpt/group/tcp/mesh.h"
 #include "python/bindings/bindings.h"
+#include "python/bindings/keywords.h"
 #include "python/bindings/running.h"
 #include "python/bindings/text.h"
+#include "python/bindings/without_gil.h"
 
 namespace ferry::python {
 namespace {
@@ -89,6 +91,10 @@ void PythonGroup::close(std::chrono::milliseconds patience) noexcept {
   }
 }
 
+void take(const Argument& argument, std::shared_ptr<Group>& group) {
+  group = nb::cast<const PythonGroup&>(argument.value).group();
+}
+
 void bind_groups(nb::module_& module) {
   nb::class_<Door>(module, "_Door").def(nb::init<>()).def_prop_ro("port", &Door::port);
   nb::class_<PythonGroup>(module, "_Group")
@@ -101,7 +107,7 @@ void bind_groups(nb::module_& module) {
              std::shared_ptr<Group> part;
              run_interruptibly(
                  nb::none(), engine, [&] { part = group->split(0, group->rank()); },
-                 [&] { group->abort(Error(ErrorKind::cancelled, "interrupted")); });
+                 abort_of(group));
              return std::make_unique<PythonGroup>(std::move(part));
            })
       .def("barrier",
@@ -109,13 +115,12 @@ void bind_groups(nb::module_& module) {
              EngineOptions engine;
              const std::shared_ptr<Group> group = whole.group();
              run_interruptibly(
-                 nb::none(), engine, [&] { group->barrier(); },
-                 [&] { group->abort(Error(ErrorKind::cancelled, "interrupted")); });
+                 nb::none(), engine, [&] { group->barrier(); }, abort_of(group));
            })
       .def(
           "close",
           [](PythonGroup& group, double patience) {
-            const nb::gil_scoped_release release;
+            const WithoutGil without;
             group.close(std::chrono::milliseconds(static_cast<int64_t>(patience * 1000)));
           },
           nb::arg("patience"));

@@ -33,15 +33,19 @@ std::map<std::string, Kinds, std::less<>>& kinds() {
   return all;
 }
 
-// The text of a str or path; false for anything else.
+// The text of a str or path; false for anything else. Throws what a path's own function raises, and
+// UnicodeEncodeError for halves of surrogate pairs, which no name of a file has.
 bool is_text(nb::handle value, std::string& text) {
-  if (from_str(value, text)) return true;
-  const nb::object path = nb::steal(PyOS_FSPath(value.ptr()));
+  nb::object path = nb::steal(PyOS_FSPath(value.ptr()));
   if (!path.is_valid()) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) throw nb::python_error();
     PyErr_Clear();
     return false;
   }
-  if (from_str(path, text)) return true;
+  if (nb::isinstance<nb::str>(path)) {
+    path = nb::steal(PyUnicode_AsEncodedString(path.ptr(), "utf-8", "surrogateescape"));
+    if (!path.is_valid()) throw nb::python_error();
+  }
   const auto bytes = nb::cast<nb::bytes>(path);
   text.assign(bytes.c_str(), bytes.size());
   return true;
@@ -50,17 +54,25 @@ bool is_text(nb::handle value, std::string& text) {
 template <typename Number>
 void take_number(const Argument& argument, const char* expected, Number& number) {
   // bool is an int in Python, and a mistake here.
-  if (PyBool_Check(argument.value.ptr()) || !nb::try_cast(argument.value, number)) {
-    argument.refuse(expected);
-  }
+  const bool is_bool = PyBool_Check(argument.value.ptr());
+  if (!is_bool && nb::try_cast(argument.value, number)) return;
+  if (is_bool || PyLong_Check(argument.value.ptr()) == 0) argument.refuse(expected);
+  fail(ErrorKind::invalid, "{}={} is out of range", argument.name,
+       nb::cast<std::string>(nb::repr(argument.value)));
 }
 
 bool is_number(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() && text.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
+// The N of "keep_last=N".
+bool is_placeholder(std::string_view text) {
+  return text.size() == 1 && text[0] >= 'A' && text[0] <= 'Z';
+}
+
 std::string literal(std::string_view text) {
-  if (is_number(text)) return std::string(text);
+  if (is_number(text) || is_placeholder(text)) return std::string(text);
   return nb::cast<std::string>(nb::repr(to_str(text)));
 }
 
@@ -73,6 +85,9 @@ void Argument::refuse(std::string_view expected) const {
 
 void take(const Argument& argument, std::string& text) {
   if (!is_text(argument.value, text)) argument.refuse("str or os.PathLike");
+  if (text.find('\0') != std::string::npos) {
+    fail(ErrorKind::invalid, "{}: holds a null character, which no name can", argument.name);
+  }
 }
 
 void take(const Argument& argument, bool& flag) {
@@ -103,7 +118,9 @@ void take(const Argument& argument, DType& dtype) {
   // torch.dtype prints as "torch.bfloat16"; NumPy's scalar types have a __name__, dtypes a name.
   std::string text;
   if (!from_str(argument.value, text)) {
-    if (nb::hasattr(argument.value, "name")) {
+    if (argument.value.is(&PyFloat_Type)) {  // float64, as NumPy and PyTorch read it
+      text = "float64";
+    } else if (nb::hasattr(argument.value, "name")) {
       text = nb::cast<std::string>(argument.value.attr("name"));
     } else if (nb::hasattr(argument.value, "__name__")) {
       text = nb::cast<std::string>(argument.value.attr("__name__"));
@@ -178,8 +195,17 @@ nb::object show(double number) { return nb::float_(number); }
 nb::object show(uint64_t bytes) { return nb::int_(bytes); }
 nb::object show(const CoreRelease& release) { return to_str(to_string(release)); }
 
+void check_not_negative(const Argument& argument, double number) {
+  if (number >= 0) return;
+  fail(ErrorKind::invalid, "{}={}: must not be negative", argument.name,
+       nb::cast<std::string>(nb::repr(argument.value)));
+}
+
 void take_iteration(const Argument& argument, std::string& iteration) {
-  if (from_str(argument.value, iteration)) return;
+  if (from_str(argument.value, iteration)) {
+    if (iteration.empty()) fail(ErrorKind::invalid, "{}='' names no iteration", argument.name);
+    return;
+  }
   int64_t number = 0;
   take_number(argument, "int or 'release'", number);
   iteration = std::to_string(number);

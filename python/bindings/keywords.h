@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "ckpt/base/dtype.h"
+#include "ckpt/group/group.h"
 #include "ckpt/megatron/model/target_options.h"
 #include "ops/write_options.h"
 #include "python/bindings/text.h"
@@ -41,6 +43,7 @@ void take(const Argument& argument, CoreRelease& release);
 void take(const Argument& argument, std::vector<std::string>& texts);  // one, or a sequence
 void take(const Argument& argument, std::vector<int64_t>& numbers);
 void take(const Argument& argument, std::vector<Rename>& renames);  // a mapping, or pairs
+void take(const Argument& argument, std::shared_ptr<Group>& group);
 template <typename T>
 void take(const Argument& argument, std::optional<T>& value) {
   take(argument, value.emplace());
@@ -61,6 +64,12 @@ nanobind::object show(const T&) {
 
 /// An iteration of a run: an int, or its name.
 void take_iteration(const Argument& argument, std::string& iteration);
+
+/// invalid for a number that was taken and is negative, or no number.
+void check_not_negative(const Argument& argument, double number);
+inline void check_not_negative(const Argument& argument, const std::optional<double>& number) {
+  if (number) check_not_negative(argument, *number);
+}
 
 /// Words of an enum, first that of the default.
 template <typename Value>
@@ -95,6 +104,18 @@ class Keywords {
     return add_as(
         path, keyword, show(member(defaults)),
         [member](const Argument& argument, T& options) { take(argument, member(options)); });
+  }
+
+  /// The same for a number that must not be negative.
+  template <typename Member>
+  Keywords& add_size(const char* path, Member member, const char* keyword = nullptr) {
+    note_kind(last_part(path), false);
+    T defaults;
+    return add_as(path, keyword, show(member(defaults)),
+                  [member](const Argument& argument, T& options) {
+                    take(argument, member(options));
+                    check_not_negative(argument, member(options));
+                  });
   }
 
   Keywords& add_iteration(const char* path, std::string& (*member)(T&),
@@ -171,7 +192,10 @@ class Keywords {
   Keywords& add_as(std::string path, const char* keyword, nanobind::object by_default,
                    std::function<void(const Argument&, T&)> take_value) {
     const std::string member = last_part(path);
-    if (keyword != nullptr) note_spelling(member, {}, keyword, {});
+    // Where a keyword says of which of two, as "iteration_a" does, messages do not.
+    if (keyword != nullptr && !std::string_view(keyword).starts_with(member + "_")) {
+      note_spelling(member, {}, keyword, {});
+    }
     rows_.push_back({path, keyword != nullptr ? keyword : member, std::move(by_default),
                      std::move(take_value)});
     return *this;

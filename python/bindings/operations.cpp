@@ -36,7 +36,8 @@ void add_write_options(Keywords<Options>& keywords) {
       .add(MEMBER(write.integrity.manifest))
       .add(MEMBER(write.integrity.sha256))
       .add(MEMBER(write.engine.memory_bytes), "memory")
-      .add(MEMBER(write.engine.threads));
+      .add_size(MEMBER(write.engine.threads))
+      .add(MEMBER(write.group));
 }
 
 template <typename Options>
@@ -98,6 +99,7 @@ Keywords<ConvertOptions> convert_keywords() {
   add_layout(keywords);
   add_write_options(keywords);
   note_spelling("to", "hugging_face", "to", "hf");
+  note_spelling("layout", {}, "a layout (tensor, pipeline, ...)", {});
   return keywords;
 }
 
@@ -147,7 +149,7 @@ Keywords<VerifyOptions> verify_keywords() {
       .add(MEMBER(manifests))
       .add(MEMBER(values))
       .add(MEMBER(engine.memory_bytes), "memory")
-      .add(MEMBER(engine.threads));
+      .add_size(MEMBER(engine.threads));
   return keywords;
 }
 
@@ -170,7 +172,7 @@ Keywords<SealOptions> seal_keywords() {
       .add(MEMBER(sha256))
       .add(MEMBER(dry_run))
       .add(MEMBER(engine.memory_bytes), "memory")
-      .add(MEMBER(engine.threads));
+      .add_size(MEMBER(engine.threads));
   return keywords;
 }
 
@@ -183,8 +185,8 @@ Keywords<DiffOptions> diff_keywords() {
       .add_iteration(ITERATION(open_b.iteration), "iteration_b")
       .add(MEMBER(open_a.raw), "raw_a")
       .add(MEMBER(open_b.raw), "raw_b")
-      .add(MEMBER(tolerance.absolute), "tolerance")
-      .add(MEMBER(tolerance.relative), "relative_tolerance")
+      .add_size(MEMBER(tolerance.absolute), "tolerance")
+      .add_size(MEMBER(tolerance.relative), "relative_tolerance")
       .add(MEMBER(ignore_dtype))
       .add(MEMBER(only))
       .add(MEMBER(drop))
@@ -193,7 +195,7 @@ Keywords<DiffOptions> diff_keywords() {
                                                  {"difference", DiffOrder::difference},
                                                  {"size", DiffOrder::size}})
       .add(MEMBER(engine.memory_bytes), "memory")
-      .add(MEMBER(engine.threads));
+      .add_size(MEMBER(engine.threads));
   return keywords;
 }
 
@@ -218,7 +220,7 @@ Keywords<InspectOptions> inspect_keywords() {
       .add(MEMBER(check_masters))
       .add(MEMBER(objects))
       .add(MEMBER(engine.memory_bytes), "memory")
-      .add(MEMBER(engine.threads));
+      .add_size(MEMBER(engine.threads));
   return keywords;
 }
 
@@ -227,7 +229,7 @@ Keywords<EstimateOptions> estimate_keywords() {
   Keywords<Options> keywords;
   keywords.add(MEMBER(model))
       .add(MEMBER(arguments))
-      .add(MEMBER(gpus))
+      .add_size(MEMBER(gpus))
       .add(MEMBER(gpus_per_node))
       .add(MEMBER(gpu_memory_bytes), "gpu_memory")
       .add(MEMBER(gpu))
@@ -274,7 +276,7 @@ void define_for_path(nb::module_& module, const char* name, const char* signatur
         keywords.take_all(given, options);
         return run(take_path(path), options, progress);
       },
-      nb::arg("path"), nb::arg("options"), nb::arg("progress").none(), nb::sig(signature));
+      nb::arg("path").none(), nb::arg("options"), nb::arg("progress").none(), nb::sig(signature));
 }
 
 PruneReport prune_watched(const std::string& path, PruneRunOptions& options, nb::handle progress) {
@@ -290,12 +292,16 @@ void define_all(nb::module_& module) {
   define(module, "convert",
          "def convert(options: dict[str, typing.Any], progress: typing.Any) -> ConvertReport",
          convert_keywords(), [](ConvertOptions& options, nb::handle progress) {
-           return interruptibly(progress, options.write.engine, [&] { return convert(options); });
+           return interruptibly(
+               progress, options.write.engine, [&] { return convert(options); },
+               abort_of(options.write.group));
          });
   define(module, "reshard",
          "def reshard(options: dict[str, typing.Any], progress: typing.Any) -> ReshardReport",
          reshard_keywords(), [](ReshardOptions& options, nb::handle progress) {
-           return interruptibly(progress, options.write.engine, [&] { return reshard(options); });
+           return interruptibly(
+               progress, options.write.engine, [&] { return reshard(options); },
+               abort_of(options.write.group));
          });
   define(module, "diff",
          "def diff(options: dict[str, typing.Any], progress: typing.Any) -> DiffReport",
@@ -304,9 +310,8 @@ void define_all(nb::module_& module) {
          });
   define(module, "estimate",
          "def estimate(options: dict[str, typing.Any], progress: typing.Any) -> Estimate",
-         estimate_keywords(), [](EstimateOptions& options, nb::handle progress) {
-           EngineOptions engine;
-           return interruptibly(progress, engine, [&] { return estimate(options); });
+         estimate_keywords(), [](EstimateOptions& options, nb::handle) {
+           return abandonably([options] { return estimate(options); });
          });
   define_for_path(
       module, "verify",
@@ -326,9 +331,8 @@ void define_all(nb::module_& module) {
       module, "check",
       "def check(path: typing.Any, options: dict[str, typing.Any], progress: typing.Any) -> "
       "CheckReport",
-      check_keywords(), [](const std::string& path, CheckOptions& options, nb::handle progress) {
-        EngineOptions engine;
-        return interruptibly(progress, engine, [&] { return check(path, options); });
+      check_keywords(), [](const std::string& path, CheckOptions& options, nb::handle) {
+        return abandonably([path, options] { return check(path, options); });
       });
   define_for_path(
       module, "seal",

@@ -17,14 +17,18 @@
 #include "python/bindings/running.h"
 #include "python/bindings/selection.h"
 #include "python/bindings/text.h"
+#include "python/bindings/without_gil.h"
 
 namespace ferry::python {
 namespace {
 
 namespace nb = nanobind;
 
-std::optional<LazyTensor> find(const std::shared_ptr<Reader>& reader, const std::string& name) {
-  const Entry* entry = reader->set().find(name);
+// None, too, for what is no name of a tensor at all.
+std::optional<LazyTensor> find(const std::shared_ptr<Reader>& reader, nb::handle given) {
+  std::string name;
+  const TensorSet& set = reader->set();
+  const Entry* const entry = from_str(given, name) ? set.find(name) : nullptr;
   if (entry == nullptr) return std::nullopt;
   return LazyTensor{reader, entry->name, entry->dtype, entry->shape, entry->role};
 }
@@ -51,19 +55,27 @@ Array read_whole(const LazyTensor& tensor, nb::handle dtype) {
   return read_selected(tensor, nb::ellipsis(), dtype);
 }
 
+std::vector<const Entry*> entries_of(const Reader& reader, nb::list names) {
+  std::vector<const Entry*> entries;
+  std::string name;
+  for (const nb::handle given : names) {
+    entries.push_back(from_str(given, name) ? reader.set().find(name) : nullptr);
+    if (entries.back() == nullptr) {
+      fail(ErrorKind::not_found, "{}: there is no tensor {}; keys() has those that there are",
+           reader.path(), nb::cast<std::string>(nb::repr(given)));
+    }
+  }
+  return entries;
+}
+
 // As PyTorch's .to(dtype) of a module: what is no floating-point number stays.
-std::vector<Array> read_many(const Reader& reader, const std::vector<std::string>& names,
-                             nb::handle dtype, nb::dict options, nb::handle progress) {
+std::vector<Array> read_many(const Reader& reader, nb::list names, nb::handle dtype,
+                             nb::dict options, nb::handle progress) {
   const std::optional<DType> target = dtype_or_none(dtype);
   std::vector<ReadRequest> requests;
-  for (const std::string& name : names) {
-    const Entry* entry = reader.set().find(name);
-    if (entry == nullptr) {
-      fail(ErrorKind::not_found, "{}: has no tensor {}; keys() has those that there are",
-           reader.path(), name);
-    }
+  for (const Entry* entry : entries_of(reader, names)) {
     const bool is_cast = target && is_floating_point(entry->dtype);
-    requests.push_back({name, is_cast ? *target : entry->dtype, Box::whole(entry->shape)});
+    requests.push_back({entry->name, is_cast ? *target : entry->dtype, Box::whole(entry->shape)});
   }
   return read(reader, requests, engine_options(options), progress);
 }
@@ -76,8 +88,11 @@ void read_into(const Reader& reader, const std::vector<Target>& targets, nb::dic
                nb::handle progress) {
   std::vector<Region> regions;
   for (const auto& [name, dtype, shape, offset, size, address] : targets) {
+    const std::string dtype_of_target = "the dtype of into['" + name + "']";
+    DType type{};
+    take({dtype_of_target, dtype}, type);
     regions.push_back({name,
-                       dtype_or_none(dtype).value(),
+                       type,
                        shape,
                        {{offset, size}},
                        reinterpret_cast<std::byte*>(address)});  // NOLINT: whose it is keeps it
@@ -91,17 +106,17 @@ void read_into(const Reader& reader, const std::vector<Target>& targets, nb::dic
 /// The tensors of a TensorStream.
 class Stream {
  public:
-  Stream(const Reader& reader, std::optional<std::vector<std::string>> names, nb::dict given,
-         int64_t rank, int64_t ranks) {
+  Stream(const Reader& reader, nb::list names, nb::dict given, nb::handle rank, nb::handle world) {
     StreamOptions options;
-    options.names = std::move(names);
-    options.rank = rank;
-    options.ranks = ranks;
+    options.names.emplace();
+    for (const Entry* entry : entries_of(reader, names)) options.names->push_back(entry->name);
+    take({"rank", rank}, options.rank);
+    take({"world", world}, options.ranks);
     const EngineOptions engine = engine_options(given);
     if (given.contains("memory")) options.engine.memory_bytes = engine.memory_bytes;
     options.engine.threads = engine.threads;
     options.engine.cancel = &cancel_;
-    const nb::gil_scoped_release release;
+    const WithoutGil without;
     stream_ = std::make_unique<TensorStream>(reader.set(), options);
   }
 
@@ -111,7 +126,7 @@ class Stream {
       return;
     }
     cancel_ = true;
-    const nb::gil_scoped_release release;
+    const WithoutGil without;
     stream_.reset();
   }
   Stream(const Stream&) = delete;
@@ -122,10 +137,19 @@ class Stream {
       fail(ErrorKind::invalid,
            "a stream ends in the process that began it; begin one after a fork");
     }
+    if (is_asked_.exchange(true)) {
+      fail(ErrorKind::invalid, "a stream is asked for one tensor at a time: another thread waits");
+    }
     std::optional<OwnedTensor> tensor;
     EngineOptions unused;
-    run_interruptibly(
-        nb::none(), unused, [&] { tensor = stream_->next(); }, [&] { cancel_ = true; });
+    try {
+      run_interruptibly(
+          nb::none(), unused, [&] { tensor = stream_->next(); }, [&] { cancel_ = true; });
+    } catch (...) {
+      is_asked_ = false;
+      throw;
+    }
+    is_asked_ = false;
     if (!tensor) throw nb::stop_iteration();
     return nb::make_tuple(to_str(tensor->name), Array{tensor->dtype, std::move(tensor->shape),
                                                       tensor->bytes, std::move(tensor->owner)});
@@ -136,6 +160,7 @@ class Stream {
 
   pid_t process_ = ::getpid();
   std::atomic<bool> cancel_ = false;
+  std::atomic<bool> is_asked_ = false;
   std::unique_ptr<TensorStream> stream_;
 };
 
@@ -195,9 +220,18 @@ void bind_tensor(nb::module_& module) {
           [](const LazyTensor& tensor, nb::handle index) {
             return read_selected(tensor, index, nb::none());
           },
-          nb::arg("index"), nb::sig("def __getitem__(self, index: typing.Any, /) -> Array"),
+          nb::arg("index").none(), nb::sig("def __getitem__(self, index: typing.Any, /) -> Array"),
           "The elements that ints, slices and '...' select; reads no others, but for those that "
           "a\nstep other than 1 skips.")
+      .def(
+          "__iter__",
+          [](nb::handle self) {
+            if (nb::cast<const LazyTensor&>(self).shape.empty()) {
+              throw nb::type_error("iteration over a scalar");
+            }
+            return nb::steal(PySeqIter_New(self.ptr()));
+          },
+          nb::sig("def __iter__(self) -> collections.abc.Iterator[Array]"))
       .def("__array__", framework_array, nb::arg("dtype") = nb::none(),
            nb::arg("copy") = nb::none(),
            nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
@@ -225,7 +259,11 @@ const TensorSet& Reader::set() const {
 EngineOptions engine_options(nb::dict given) {
   EngineOptions options;
   if (given.contains("memory")) take({"memory", given["memory"]}, options.memory_bytes);
-  if (given.contains("threads")) take({"threads", given["threads"]}, options.threads);
+  if (given.contains("threads")) {
+    const nb::object threads = given["threads"];
+    take({"threads", threads}, options.threads);
+    check_not_negative({"threads", threads}, options.threads);
+  }
   return options;
 }
 
@@ -266,10 +304,11 @@ void bind_reader(nb::module_& module) {
   bind_tensor(module);
   nb::class_<Reader>(module, "Reader")
       .def("names", names_of, nb::arg("role"))
-      .def("find", find, nb::arg("name"))
+      .def("find", find, nb::arg("name").none(),
+           nb::sig("def find(self, name: object) -> Tensor | None"))
       .def("read", read_many, nb::arg("names"), nb::arg("dtype").none(), nb::arg("options"),
            nb::arg("progress").none(),
-           nb::sig("def read(self, names: collections.abc.Sequence[str], dtype: typing.Any, "
+           nb::sig("def read(self, names: list[str], dtype: typing.Any, "
                    "options: dict[str, "
                    "typing.Any], progress: typing.Any) -> list[Array]"))
       .def("read_into", read_into, nb::arg("targets"), nb::arg("options"),
@@ -282,13 +321,10 @@ void bind_reader(nb::module_& module) {
       .def("close", &Reader::close)
       .def_prop_ro("closed", &Reader::is_closed);
   nb::class_<Stream>(module, "Stream")
-      .def(
-          nb::init<const Reader&, std::optional<std::vector<std::string>>, nb::dict, int64_t,
-                   int64_t>(),
-          nb::arg("reader"), nb::arg("names").none(), nb::arg("options"), nb::arg("rank"),
-          nb::arg("world"),
-          nb::sig("def __init__(self, reader: Reader, names: collections.abc.Sequence[str] | None, "
-                  "options: dict[str, typing.Any], rank: int, world: int) -> None"))
+      .def(nb::init<const Reader&, nb::list, nb::dict, nb::handle, nb::handle>(), nb::arg("reader"),
+           nb::arg("names"), nb::arg("options"), nb::arg("rank").none(), nb::arg("world").none(),
+           nb::sig("def __init__(self, reader: Reader, names: list[str], options: dict[str, "
+                   "typing.Any], rank: int, world: int) -> None"))
       .def("__next__", &Stream::next, nb::sig("def __next__(self) -> tuple[str, Array]"))
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); },

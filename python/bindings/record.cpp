@@ -1,5 +1,9 @@
 #include "python/bindings/record.h"
 
+#include <string>
+
+#include "python/bindings/text.h"
+
 namespace ferry::python {
 namespace {
 
@@ -7,6 +11,10 @@ namespace nb = nanobind;
 
 nb::tuple names_of(nb::handle record) {
   return nb::borrow<nb::tuple>(record.type().attr("__match_args__"));
+}
+
+std::string class_of(nb::handle record) {
+  return nb::cast<std::string>(record.type().attr("__name__"));
 }
 
 nb::object plain(nb::handle value) {
@@ -54,6 +62,16 @@ bool records_equal(nb::handle a, nb::handle b) {
     if (!nb::getattr(a, name).equal(nb::getattr(b, name))) return false;
   }
   return true;
+}
+
+void refuse_hashing(nb::handle record) {
+  throw nb::type_error(("unhashable type: '" + class_of(record) + "'").c_str());
+}
+
+void refuse_pickling(nb::handle record) {
+  const std::string message =
+      "a " + class_of(record) + " cannot be pickled or copied; its to_dict() can be";
+  throw nb::type_error(message.c_str());
 }
 
 }  // namespace ferry::python

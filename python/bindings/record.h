@@ -11,6 +11,8 @@ namespace ferry::python {
 nanobind::dict record_to_dict(nanobind::handle record);
 nanobind::str record_repr(nanobind::handle record);
 bool records_equal(nanobind::handle a, nanobind::handle b);
+[[noreturn]] void refuse_hashing(nanobind::handle record);
+[[noreturn]] void refuse_pickling(nanobind::handle record);
 
 /// Binds T as a class with read-only attributes, `to_dict()`, `repr` and `==`:
 ///   Record<DiffSide>(module, "DiffSide", "One side.").field("path", &DiffSide::path);
@@ -30,6 +32,12 @@ class Record {
         "__eq__",
         [](nanobind::handle self, nanobind::handle other) { return records_equal(self, other); },
         nanobind::arg("other").none(), nanobind::sig("def __eq__(self, other: object, /) -> bool"));
+    class_.def(  // as of what is compared by what it holds
+        "__hash__", [](nanobind::handle self) -> Py_ssize_t { refuse_hashing(self); },
+        nanobind::sig("def __hash__(self) -> int"));
+    class_.def(
+        "__reduce__", [](nanobind::handle self) { refuse_pickling(self); },
+        nanobind::sig("def __reduce__(self) -> typing.NoReturn"));
   }
 
   template <typename Member>

@@ -50,14 +50,19 @@ bool is_subclass(nb::handle type, nb::handle base) {
 Dims dims_of(nb::handle sequence) {
   Dims dims;
   dims.reserve(nb::len(sequence));
-  for (const nb::handle one : sequence) dims.push_back(nb::cast<int64_t>(one));
+  for (const nb::handle one : sequence) {
+    if (!nb::try_cast(one, dims.emplace_back())) {
+      throw nb::type_error("a shape and an offset consist of ints");
+    }
+  }
   return dims;
 }
 
 std::string text_of(nb::handle value) { return nb::cast<std::string>(nb::str(value)); }
 std::string class_of(nb::handle value) {
   const nb::handle type = value.type();
-  return text_of(type.attr("__module__")) + "." + text_of(type.attr("__qualname__"));
+  const std::string module = text_of(type.attr("__module__"));
+  return (module == "builtins" ? "" : module + ".") + text_of(type.attr("__qualname__"));
 }
 
 template <typename Byte = const std::byte>
@@ -153,7 +158,24 @@ class Collector {
     }
     if (!is(is_contiguous_)) tensor = tensor.attr("detach")().attr("contiguous")();
     if (is_cuda) add_stream(nb::cast<int>(tensor.attr("get_device")()));
-    add_region(dtype, dims_of(tensor.attr(shape_)), pointer(tensor.attr(data_ptr_)()), tensor);
+    Dims shape = dims_of(tensor.attr(shape_));
+    check_storage(tensor, dtype, shape);
+    add_region(dtype, std::move(shape), pointer(tensor.attr(data_ptr_)()), tensor);
+  }
+
+  // A view of a storage that was made smaller has an address, but no memory.
+  void check_storage(const nb::object& tensor, DType dtype, const Dims& shape) const {
+    const int64_t elements = element_count(shape, *name_);
+    if (elements == 0) return;
+    const auto first = nb::cast<int64_t>(tensor.attr(storage_offset_)());
+    const auto bytes = nb::cast<int64_t>(tensor.attr(storage_)().attr(nbytes_)());
+    const int64_t needed =
+        checked_multiply(checked_add(first, elements, *name_), size_bytes(dtype), *name_);
+    if (bytes >= needed) return;
+    fail(ErrorKind::invalid,
+         "tensor {}: its storage has {} bytes, of which it needs {}: it was freed, as FSDP does "
+         "between uses; save what was gathered or the shards",
+         *name_, bytes, needed);
   }
 
   nb::handle strided() {
@@ -302,6 +324,10 @@ class Collector {
       given_.regions.push_back({*name_, dtype, std::move(shape), {std::move(whole)}, data});
       return;
     }
+    if (place_->shape.size() != shape.size()) {
+      fail(ErrorKind::invalid, "tensor {}: a Shard of shape {} cannot have a part of shape {}",
+           *name_, to_string(place_->shape), to_string(shape));
+    }
     const bool is_empty = element_count(shape, *name_) == 0;
     if (is_empty && element_count(place_->shape, *name_) > 0) return;  // this rank has none of it
     given_.regions.push_back(
@@ -321,22 +347,37 @@ class Collector {
                    dtype_ = nb::str("dtype"), layout_ = nb::str("layout"),
                    shape_ = nb::str("shape"), data_ptr_ = nb::str("data_ptr"),
                    is_neg_ = nb::str("is_neg"), is_conj_ = nb::str("is_conj"),
-                   is_contiguous_ = nb::str("is_contiguous");
+                   is_contiguous_ = nb::str("is_contiguous"), nbytes_ = nb::str("nbytes"),
+                   storage_ = nb::str("untyped_storage"),
+                   storage_offset_ = nb::str("storage_offset");
 };
 
 }  // namespace
 
 GivenTensors given_tensors(nb::handle tensors, CudaStager& stager) {
   Collector collector(stager);
-  const nb::object items = tensors.attr("items")();
-  for (const nb::handle item : items) {
-    const nb::object name = item[0];
-    if (!nb::isinstance<nb::str>(name)) {
-      fail(ErrorKind::invalid, "the name of a tensor is a {}, not a str", class_of(name));
-    }
-    collector.add(nb::cast<std::string>(name), nb::object(item[1]));
+  for (const nb::handle item : items_of("tensors", tensors)) {
+    collector.add(name_of("a tensor", item[0]), nb::object(item[1]));
   }
   return std::move(collector).take();
+}
+
+nb::object items_of(const char* argument, nb::handle mapping) {
+  if (!nb::hasattr(mapping, "items")) {
+    throw nb::type_error(
+        fmt::format("{}: expected a mapping by name, not {}", argument, class_of(mapping)).c_str());
+  }
+  return mapping.attr("items")();
+}
+
+std::string name_of(const char* what, nb::handle given) {
+  std::string name;
+  if (from_str(given, name)) return name;
+  if (nb::isinstance<nb::str>(given)) {
+    fail(ErrorKind::invalid, "the name of {}, {}, has halves of surrogate pairs", what,
+         nb::cast<std::string>(nb::repr(given)));
+  }
+  fail(ErrorKind::invalid, "the name of {} is a {}, not a str", what, class_of(given));
 }
 
 }  // namespace ferry::python

@@ -28,6 +28,11 @@ struct GivenTensors {
 /// of ferry's, naming the tensor. `stager` is used where memory of a CUDA device is among them.
 GivenTensors given_tensors(nanobind::handle tensors, CudaStager& stager);
 
+/// The pairs of a mapping; TypeError, naming the argument, for what is none.
+nanobind::object items_of(const char* argument, nanobind::handle mapping);
+/// The name of "a tensor" or "an object"; invalid for what is no str, or one that is no text.
+std::string name_of(const char* what, nanobind::handle given);
+
 /// The archive that torch.save would write of a value of plain data: None, bool, int, float, str,
 /// bytes, list, tuple, dict, OrderedDict, set and argparse.Namespace. unsupported for all else,
 /// saying where in the value it is.

@@ -11,6 +11,7 @@
 #include "ckpt/format/torch/objects.h"
 #include "python/bindings/array.h"
 #include "python/bindings/text.h"
+#include "python/bindings/without_gil.h"
 
 namespace ferry::python {
 namespace {
@@ -198,7 +199,7 @@ nb::object to_python(const LoadedValue& loaded) {
 nb::object read_python_object(const Catalog& catalog, const Object& object) {
   LoadedValue loaded;
   {
-    const nb::gil_scoped_release release;
+    const WithoutGil without;
     loaded = read_whole(catalog, object);
   }
   return to_python(loaded);

@@ -58,7 +58,7 @@ def to_numpy(array: Array) -> Any:
     dtype = numpy_dtype(array.dtype)
     if array.nbytes == 0:
         return numpy.empty(array.shape, dtype)
-    buffer: Any = array  # which NumPy takes, whatever its stubs say
+    buffer: Any = array._as_bytes()  # which NumPy takes, whatever its stubs say
     return numpy.frombuffer(buffer, dtype).reshape(array.shape)
 
 
@@ -100,9 +100,16 @@ def to_torch(array: Array) -> Any:
     import torch
 
     dtype = torch_dtype(array.dtype)
-    if array.nbytes == 0:
-        return torch.empty(array.shape, dtype=dtype)
-    return torch.frombuffer(array, dtype=dtype).view(array.shape)
+    if array.nbytes == 0:  # on the CPU, whatever torch.set_default_device() says
+        return torch.empty(array.shape, dtype=dtype, device="cpu")
+    return torch.frombuffer(array._as_bytes(), dtype=dtype).view(array.shape)
+
+
+def torch_device(device: Any) -> Any:
+    """PyTorch's device; an int is one of CUDA's."""
+    import torch
+
+    return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
 
 
 def lazy_to_array(tensor: Tensor, dtype: Any, copy: bool | None) -> Any:
@@ -119,27 +126,27 @@ def lazy_to_array(tensor: Tensor, dtype: Any, copy: bool | None) -> Any:
         return to_array(tensor.read(), dtype, None)
 
 
-def check_framework(framework: str | None) -> None:
-    """Refuses what is no framework; safetensors' names for them count."""
+def check_framework(framework: str | None, device: Any) -> None:
+    """Refuses what is no framework, and devices other than the CPU but with PyTorch's;
+    safetensors' names for them count."""
     if framework not in (None, "np", "numpy", "pt", "torch"):
         raise Invalid(f"framework={framework!r} is none that is known; use 'np', 'pt' or None")
+    if is_cpu(device):
+        return
+    if framework not in ("pt", "torch"):
+        raise Invalid(f"device={str(device)!r} takes framework='pt'; all else is on the CPU")
+    torch_device(device)
 
 
 def is_cpu(device: Any) -> bool:
-    return device is None or str(device) == "cpu"
+    return device is None or str(device).partition(":")[0] == "cpu"
 
 
 def in_framework(array: Array, framework: str | None, device: Any) -> Any:
-    """The array as `framework` has it. A device other than the CPU takes "pt"."""
+    """The array as `framework`, which was checked, has it."""
     if framework is None:
-        if not is_cpu(device):
-            raise Invalid(f"device={str(device)!r} takes framework='pt'")
         return array
     if framework in ("np", "numpy"):
-        if not is_cpu(device):
-            raise Invalid(f"device={str(device)!r} takes framework='pt'; NumPy is on the CPU")
         return to_numpy(array)
     made = to_torch(array)
-    if is_cpu(device):
-        return made
-    return made.to(f"cuda:{device}" if isinstance(device, int) else device)
+    return made if is_cpu(device) else made.to(torch_device(device))

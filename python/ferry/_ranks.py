@@ -20,10 +20,12 @@ _lock = threading.Lock()
 _groups: Any = weakref.WeakKeyDictionary()  # by torch's process group: ours
 
 
-def group_of(group: Any, timeout: float) -> Any:
+def group_of(group: Any, timeout: float = 1800.0) -> Any:
     """The ranks of `group`: None for torch.distributed's default group where there is one, else
     this process alone; False for this process alone; else a ProcessGroup. All its ranks call it."""
     distributed = _torch_distributed()
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise Invalid(f"timeout={timeout!r} is no positive number of seconds")
     has_ranks = bool(distributed) and distributed.is_available()
     if group is None and has_ranks and distributed.is_initialized():
         group = distributed.group.WORLD
@@ -31,13 +33,13 @@ def group_of(group: Any, timeout: float) -> Any:
         return _ferry._lone_group()
     if not has_ranks or not isinstance(group, distributed.ProcessGroup):
         raise Invalid(
-            f"group is a {type(group).__name__}: give a ProcessGroup of torch.distributed, None for"
+            f"group is of class {type(group).__name__}: give a ProcessGroup of torch.distributed, None for"
             " its default one, or False for this process alone"
         )
     with _lock:
         process, ours = _groups.get(group, (None, None))
         if process != os.getpid():
-            ours = _meet(distributed, group, timeout)
+            ours = _meet(distributed, group, min(timeout, 1e9))
             _groups[group] = (os.getpid(), ours)
         return ours
 

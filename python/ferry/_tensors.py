@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, TypeVar, Union
+from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, Union
 
 from ferry import _ferry
 from ferry._ferry import Tensor
 from ferry._frameworks import check_framework, in_framework, is_cpu
-from ferry._targets import Target, target_of
+from ferry._names import Closing, Named
+from ferry._targets import fill, target_of
 from ferry.errors import Invalid, NotFound
 from ferry.operations import Size
 from ferry.progress import Progress, watched
 
 Framework = Union[Literal["np", "numpy", "pt", "torch"], None]
-
-# Bytes of memory through which is read what the host cannot write to, or not in one piece.
-_MOST_STAGED = 1 << 30
-
-_Self = TypeVar("_Self", bound="Tensors")
 
 
 class Slice:
@@ -46,11 +41,14 @@ class Slice:
     def __len__(self) -> int:
         return len(self._tensor)
 
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
     def __repr__(self) -> str:
         return f"Slice({self._tensor!r})"
 
 
-class Tensors(Mapping[str, Tensor]):
+class Tensors(Named[Tensor], Closing):
     """What a checkpoint and a model have in common. Safe from several threads at once."""
 
     _reader: _ferry.Reader
@@ -61,15 +59,6 @@ class Tensors(Mapping[str, Tensor]):
         if self._cached is None:
             self._cached = dict.fromkeys(self._reader.names("model"))
         return self._cached
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
 
     def __getitem__(self, name: str) -> Tensor:
         """A tensor by its name, the optimizer's, too. NotFound, a KeyError, if there is none."""
@@ -92,12 +81,12 @@ class Tensors(Mapping[str, Tensor]):
         device: of PyTorch's: "cuda:0"; None: the CPU.
         dtype: "F32", torch.bfloat16, ...: values are rounded once; None: as they are stored.
         """
-        check_framework(framework)
+        check_framework(framework, device)
         return in_framework(self[name].read(dtype), framework, device)
 
     def get_slice(self, name: str, framework: Framework = None, *, device: Any = None) -> Slice:
         """A tensor to read parts of: get_slice(name)[0:1024]. Arguments as get_tensor()'s."""
-        check_framework(framework)
+        check_framework(framework, device)
         return Slice(self[name], framework, device)
 
     def load(
@@ -130,9 +119,9 @@ class Tensors(Mapping[str, Tensor]):
             if framework is not None or device is not None or dtype is not None:
                 raise Invalid("into= has memory of its own framework, device and dtype; leave out theirs")
             return self._load_into(into, names, options, progress)
-        check_framework(framework)
+        check_framework(framework, device)
         asked = list(self._names if names is None else names)
-        if not is_cpu(device) and framework in ("pt", "torch"):
+        if not is_cpu(device):
             return self._load_to_device(asked, device, dtype, options, progress)
         with watched(progress, "loading") as call:
             arrays = self._reader.read(asked, dtype, options, call)
@@ -145,34 +134,24 @@ class Tensors(Mapping[str, Tensor]):
         options: dict[str, Any],
         progress: Progress,
     ) -> dict[str, Any]:
-        asked = {name: into[name] for name in (into if names is None else names)}
+        if not isinstance(into, Mapping):
+            raise TypeError(f"into: expected a mapping by name, not {type(into).__name__}")
+        asked = {}
+        for name in into if names is None else names:
+            if name not in into:
+                raise NotFound(f"into has no {name}, which names= asks for")
+            asked[name] = into[name]
         missing = [name for name in asked if self._reader.find(name) is None]
         if missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             hint = "give names= to load a part of it"
             raise NotFound(f"into has {missing[0]}{more}, which is not there; {hint}", None, hint)
+        targets = [target_of(name, memory) for name, memory in asked.items()]
         with watched(progress, "loading") as call:
-            batch: list[Target] = []
-            staged = 0
-            for name, memory in asked.items():
-                batch.append(target_of(name, memory))
-                staged += batch[-1].staged_bytes
-                if staged >= _MOST_STAGED:
-                    self._fill(batch, options, call)
-                    batch, staged = [], 0
-            self._fill(batch, options, call)
+            fill(
+                targets, lambda rows, part: self._reader.read_into(rows, options, part), call
+            )
         return asked
-
-    def _fill(self, batch: Sequence[Target], options: dict[str, Any], call: Any) -> None:
-        self._reader.read_into([target.row for target in batch], options, call)
-        for target in batch:
-            if target.finish is not None:
-                target.finish()
-        for device in {target.device for target in batch if target.device is not None}:
-            # Until then the pinned memory must stay.
-            import torch
-
-            torch.cuda.synchronize(device)
 
     def _load_to_device(
         self,
@@ -184,15 +163,17 @@ class Tensors(Mapping[str, Tensor]):
     ) -> dict[str, Any]:
         import torch
 
-        from ferry._frameworks import torch_dtype
+        from ferry._frameworks import torch_device, torch_dtype
 
-        place = f"cuda:{device}" if isinstance(device, int) else device
+        place = torch_device(device)
         made = {}
         for name in names:
             tensor = self[name]
             own = torch_dtype(tensor.dtype)
             kept = dtype if dtype is not None and own.is_floating_point else own
             made[name] = torch.empty(tensor.shape, dtype=torch_dtype(kept), device=place)
+        if place.type == "meta":
+            return made
         return self._load_into(made, None, options, progress)
 
     def stream(
@@ -206,7 +187,8 @@ class Tensors(Mapping[str, Tensor]):
         device: Any = None,
         threads: int = 0,
     ) -> Iterator[tuple[str, Any]]:
-        """Yields (name, tensor) one after the other, in bounded memory, and reads ahead.
+        """Yields (name, tensor) one after the other, in bounded memory, and reads ahead. Goes on
+        where the checkpoint is closed meanwhile. Used by one thread at a time.
 
         names: which, in this order; None: all of the model, in the order in which they are stored.
         memory: for what is read ahead, the last two tensors that were yielded, and buffers.
@@ -215,7 +197,7 @@ class Tensors(Mapping[str, Tensor]):
         framework, device: as for get_tensor().
         threads: 0: one for each core.
         """
-        check_framework(framework)
+        check_framework(framework, device)
         asked = list(self._names if names is None else names)
         options: dict[str, Any] = {"memory": memory, "threads": threads}
         stream = _ferry.Stream(self._reader, asked, options, rank, world)
@@ -224,14 +206,3 @@ class Tensors(Mapping[str, Tensor]):
     def close(self) -> None:
         """Drops mappings and locks. Nothing can be read any more; what was read stays."""
         self._reader.close()
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

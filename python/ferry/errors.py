@@ -7,7 +7,7 @@ class Error(Exception):
     """An operation failed. The message says what was expected, what was found, and what to do.
 
     kind: "not_found", "corrupt", "unsupported", "invalid", "mismatch", "io", "exhausted", "busy",
-        or "internal", which is a bug of ferry's.
+        "cancelled" by another rank or by stop(), or "internal", which is a bug of ferry's.
     path: the file or folder that the error is about; None where it is about none, or where it is
         not known which.
     hint: the end of the message, if it says what to do or what follows; else None.
@@ -84,4 +84,7 @@ _KINDS = {
 
 
 def _of_kind(kind: str, message: str, path: str | None, hint: str | None) -> Error:
-    return _KINDS.get(kind.replace(" ", "_"), Error)(message, path, hint)
+    kind = kind.replace(" ", "_")
+    error = _KINDS.get(kind, Error)(message, path, hint)
+    error.kind = kind
+    return error

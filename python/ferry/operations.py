@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any, Iterable, Literal, Mapping, Sequence, Union, overload
 
-from ferry import _ferry
+from ferry import _ferry, _ranks
 from ferry._ferry import (
     CheckReport,
     ConvertReport,
@@ -79,6 +79,7 @@ def convert(
     sha256: bool = False,
     memory: Size = "512MiB",
     threads: int = 0,
+    group: Any = False,
     progress: Progress = None,
 ) -> ConvertReport:
     """Writes the model of a checkpoint in another format.
@@ -128,9 +129,12 @@ def convert(
     sha256: write integrity.json, too; reads all files once more.
     memory: for buffers.
     threads: 0: one for each core.
+    group: ranks that do it together, each a part, all calling this alike: a ProcessGroup of
+        torch.distributed, or None for its default one. False: this process alone.
     progress: None, True, or a callable(done, total), in bytes.
     """
     options = locals()
+    options["group"] = _ranks.group_of(group)
     with watched(options.pop("progress"), "converting") as call:
         return _ferry.convert(options, call)
 
@@ -175,6 +179,7 @@ def reshard(
     sha256: bool = False,
     memory: Size = "512MiB",
     threads: int = 0,
+    group: Any = False,
     progress: Progress = None,
 ) -> ReshardReport:
     """Writes a training checkpoint, its optimizer included, at another layout or in another format.
@@ -212,9 +217,12 @@ def reshard(
     sha256: write integrity.json, too; reads all files once more.
     memory: for buffers.
     threads: 0: one for each core.
+    group: ranks that do it together, each a part, all calling this alike: a ProcessGroup of
+        torch.distributed, or None for its default one. False: this process alone.
     progress: None, True, or a callable(done, total), in bytes.
     """
     options = locals()
+    options["group"] = _ranks.group_of(group)
     with watched(options.pop("progress"), "resharding") as call:
         return _ferry.reshard(options, call)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Iterable, Iterator, Literal, Mapping, Sequence, Tuple, Union
+import os
+from typing import Any, Iterable, Literal, Mapping, Sequence, Tuple, Union
 
 from ferry import _ferry
 from ferry._ferry import ParallelLayout, Tensor
+from ferry._frameworks import check_framework
+from ferry._names import Closing, Named
 from ferry._tensors import Framework, Slice, Tensors
 from ferry.errors import Invalid, NotFound
 from ferry.operations import Iteration, Path
@@ -15,7 +17,7 @@ from ferry.operations import Iteration, Path
 _Asked = Tuple[Path, Union[Iteration, None], bool]
 
 
-class Optimizer(Mapping[str, Tensor]):
+class Optimizer(Named[Tensor]):
     """The optimizer's state: "<tensor>.<state>" -> Tensor, such as "decoder.weight.exp_avg"."""
 
     _PREFIX = "optimizer.state."
@@ -32,14 +34,12 @@ class Optimizer(Mapping[str, Tensor]):
             self._stored[f"{tensor}.{state}"] = stored
             self._states.setdefault(tensor, []).append(state)
 
-    def __len__(self) -> int:
-        return len(self._stored)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
+    @property
+    def _names(self) -> dict[str, str]:
+        return self._stored
 
     def __getitem__(self, name: str) -> Tensor:
-        tensor = self._reader.find(self._stored[name]) if name in self._stored else None
+        tensor = self._reader.find(self._stored[name]) if name in self else None
         if tensor is None:
             raise NotFound(f"there is no optimizer state {name}; keys() has what there is")
         return tensor
@@ -52,7 +52,7 @@ class Optimizer(Mapping[str, Tensor]):
         return f"Optimizer({len(self)} tensors)"
 
 
-class Objects(Mapping[str, Any]):
+class Objects(Named[Any]):
     """What is stored besides tensors: name -> value, read when it is asked for.
 
     Values are Python's own; argparse.Namespace is types.SimpleNamespace, tensors are ferry.Array,
@@ -61,19 +61,14 @@ class Objects(Mapping[str, Any]):
 
     def __init__(self, opened: _ferry.OpenCheckpoint) -> None:
         self._opened = opened
-        self._names = dict.fromkeys(opened.object_names())
+        self._stored = dict.fromkeys(opened.object_names())
 
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
+    @property
+    def _names(self) -> dict[str, None]:
+        return self._stored
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
+        if name not in self:
             raise NotFound(f"there is no object {name}; keys() has those that there are")
         return self._opened.read_object(name)
 
@@ -236,6 +231,7 @@ class Checkpoint(Tensors):
         """The model as convert(to="hf") would write it, read and converted on the fly.
 
         Keywords are convert()'s, errors too. The model stays readable when the checkpoint is closed.
+        Reads what decides on names and shapes; functions that read tensors take memory and threads.
         """
         options = locals()
         del options["self"]
@@ -255,14 +251,28 @@ class Checkpoint(Tensors):
 def open(path: Path, *, iteration: Iteration | None = None, raw: bool = False) -> Checkpoint:
     """Opens a checkpoint of any format. Reads names and shapes; no tensor before it is asked for.
 
-    path: a folder or a file, or the folder of a run.
+    path: a folder or a file, or the folder of a run. A relative one stays what it is now when the
+        program changes its folder.
     iteration: of a run folder, a number or "release"; None: the one that the tracker names.
     raw: the entries as they are stored, before Megatron-LM's meaning is applied.
 
     NotFound: nothing is there, or not that iteration; Invalid: it is no checkpoint; Unsupported: a
     form of one that is not read; Corrupt, Mismatch: files are damaged or contradict each other.
     """
-    return Checkpoint(_ferry.open(path, iteration, raw), (path, iteration, raw))
+    place = absolute(_ferry._path("path", path))
+    return Checkpoint(_ferry.open(place, iteration, raw), (place, iteration, raw))
+
+
+def absolute(path: str) -> str:
+    """The path from the root, in the folder where the program is now."""
+    if not path or "://" in path:  # no path, and none of a file system here
+        return path
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        return path
+    # Over a link, ".." is not what stands before it.
+    return os.path.join(here, path) if ".." in path.split("/") else os.path.abspath(path)
 
 
 def _open_again(asked: _Asked, path: str) -> Checkpoint:
@@ -272,7 +282,7 @@ def _open_again(asked: _Asked, path: str) -> Checkpoint:
     return checkpoint if checkpoint.path == path else open(path, raw=raw)
 
 
-class safe_open:
+class safe_open(Closing):
     """safetensors.safe_open for checkpoints of any format: a context manager.
 
     filename: a file, or a folder of any format.
@@ -294,6 +304,7 @@ class safe_open:
         if framework not in ("np", "numpy", "pt", "torch"):
             raise Invalid(f"framework={framework!r} is none that is known; use 'np' or 'pt'")
         self._framework: Framework = "np" if framework in ("np", "numpy") else "pt"
+        check_framework(self._framework, device)
         self._device = device
         self._checkpoint = open(filename)
 
@@ -321,13 +332,6 @@ class safe_open:
         """A tensor to read parts of."""
         return self._checkpoint.get_slice(name, self._framework, device=self._device)
 
-    def __enter__(self) -> safe_open:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """What the end of a with statement does."""
         self._checkpoint.close()

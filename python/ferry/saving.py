@@ -17,7 +17,7 @@ from ferry._dtensors import Box, box_of_rank
 from ferry.errors import Invalid, Mismatch, Unsupported
 from ferry.operations import Size
 from ferry.progress import Progress, watched
-from ferry.reading import Checkpoint, Model
+from ferry.reading import Checkpoint, Model, absolute
 from ferry.reading import open as open_checkpoint
 
 __all__ = ["AsyncSaver", "SaveReport", "SaverStatus", "Shard", "Ticket", "save"]
@@ -129,25 +129,23 @@ def save(
     Raises ferry.Error; on several ranks, all raise what one of them had. Ctrl-C ends the save on
     all. Then the folder is as it was.
     """
+    settings = _settings(locals())
+    folder = _ferry._path("path", path)
     ranks = _ranks.group_of(group, timeout)
-    settings = _settings(
-        overwrite, tracker, keep, keep_every, manifest, sha256, files_per_rank, memory, threads
-    )
-    settings.staging_bytes = _ferry._bytes("staging", staging)
     warnings: list[str] = []
     if format in ("safetensors", "hf"):
+        if iteration not in (None, 0):
+            raise Invalid(f"iteration= is for runs, and format={format!r} is a model's folder")
         iteration = None
+        _refuse(format, optimizer=optimizer, release=release)
         made = _model_format(format, like, max_shard_size, objects, tensors, warnings)
     else:
-        made = _format(format, like, ranks, optimizer, release, files_per_rank, objects)
-    folder = os.fspath(path)
-    if iteration is None:
-        if keep is not None or keep_every is not None:
-            raise Invalid("keep= and keep_every= are for iterations of a run")
-        settings.set_alone(format in ("safetensors", "hf"))
-    number = 0 if iteration is None else iteration
+        _refuse(format, max_shard_size=max_shard_size)
+        made = _format(format, like, ranks, optimizer, release, settings, objects)
+    if iteration is None and (keep is not None or keep_every is not None):
+        raise Invalid("keep= and keep_every= are for iterations of a run")
     with watched(progress, "saving") as call:
-        notes = _ferry._save(folder, tensors, number, objects, made, ranks, settings, call)
+        notes = _ferry._save(folder, tensors, iteration, objects, made, ranks, settings, call)
     if iteration is not None:
         folder = os.path.join(folder, f"iter_{iteration:07d}")
     return SaveReport(folder, iteration, warnings + notes)
@@ -199,16 +197,12 @@ class AsyncSaver:
         memory: Size = "512MiB",
         threads: int = 0,
     ) -> None:
-        self._path = os.fspath(path)
+        settings = _settings(locals())
+        self._path = absolute(_ferry._path("path", path))
         self._process = os.getpid()
         self._format = format
         ranks = _ranks.group_of(group, timeout)
-        settings = _settings(
-            overwrite, tracker, keep, keep_every, manifest, sha256, files_per_rank, memory, threads
-        )
-        settings.most_in_flight = most_in_flight
-        settings.staging_bytes = _ferry._bytes("staging", staging)
-        made = _format(format, like, ranks, optimizer, release, files_per_rank, None)
+        made = _format(format, like, ranks, optimizer, release, settings, None)
         # A group of its own: threads of the saver use it.
         own = ranks.split_off() if ranks.size > 1 else ranks
         self._saver = _ferry._Saver(self._path, own, made, settings)
@@ -296,11 +290,12 @@ class AsyncSaver:
             return
         if not sys.is_finalizing():
             warnings.warn(
-                f"AsyncSaver({self._path!r}) was not closed: its errors are lost",
+                f"AsyncSaver({self._path!r}) was not closed: its errors are warnings",
                 ResourceWarning,
                 source=self,
                 stacklevel=2,
             )
+            self._close_quietly()
 
     def __repr__(self) -> str:
         return f"AsyncSaver({self._path!r})"
@@ -315,23 +310,17 @@ def _close_savers() -> None:
         saver._close_quietly()
 
 
-def _settings(
-    overwrite: bool,
-    tracker: str,
-    keep: int | None,
-    keep_every: int | None,
-    manifest: bool,
-    sha256: bool,
-    files_per_rank: int,
-    memory: Size,
-    threads: int,
-) -> Any:
-    settings = _ferry._SaveSettings()
-    settings.set_files(overwrite, manifest, sha256, files_per_rank)
-    settings.set_tracker(tracker)
-    settings.set_keep(keep, keep_every)
-    settings.set_engine(threads, _ferry._bytes("memory", memory))
-    return settings
+def _settings(given: Mapping[str, Any]) -> Any:
+    """Of the keywords that save() and AsyncSaver have in common."""
+    keywords = _ferry._options["save"].values()
+    return _ferry._save_settings({name: given[name] for name in keywords if name in given})
+
+
+def _refuse(format: str, **given: Any) -> None:
+    """Refuses what has no effect with a format, where it is given."""
+    for name, value in given.items():
+        if value != (save.__kwdefaults__ or {})[name]:
+            raise Invalid(f"{name}= cannot be used with format={format!r}")
 
 
 def _format(
@@ -340,23 +329,34 @@ def _format(
     ranks: Any,
     optimizer: str,
     release: str | None,
-    files_per_rank: int,
+    settings: Any,
     objects: Mapping[str, Any] | None,
 ) -> Any:
+    """Of those that a run's iterations may have."""
     if format == "dcp":
-        if like is not None:
-            raise Invalid("like= is for format='torch_dist' and format='torch'")
+        _refuse(format, like=like, optimizer=optimizer, release=release)
         return _ferry._dcp_format()
+    if format in ("safetensors", "hf"):
+        raise Invalid(f"format={format!r} is for save(): an AsyncSaver saves iterations of a run")
     if format not in ("torch_dist", "torch"):
-        words = "'dcp', 'torch_dist', 'torch', 'safetensors' or 'hf', or is none of an AsyncSaver"
-        raise Invalid(f"format={format!r} is not {words}")
+        raise Invalid(
+            f"format={format!r} is none; use 'dcp', 'torch_dist', 'torch', 'safetensors' or 'hf'"
+        )
+    if format == "torch":
+        _refuse(format, release=release)
+        if optimizer != "none":
+            _refuse(format, optimizer=optimizer)
     if objects:
         raise _no_objects(format)
     if like is None:
         raise Invalid(f"format={format!r} needs like=, the checkpoint that the run began with")
-    path = os.fspath(getattr(like, "path", like))
     return _ferry._format_like(
-        path, "", ranks, format == "torch_dist", optimizer, release or "", files_per_rank
+        getattr(like, "path", like),
+        ranks,
+        format == "torch_dist",
+        optimizer,
+        release,
+        settings.files_per_rank,
     )
 
 

@@ -161,3 +161,58 @@ def test_dtensors_of_four_ranks(trained_run: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     mp.spawn(dtensor_rank, (4, port, str(trained_run)), nprocs=4)
+
+
+def turned(whole: Any) -> Any:
+    """Memory for such a tensor that is not in one piece."""
+    return torch.zeros(whole.shape[::-1], dtype=whole.dtype).permute(*range(whole.dim())[::-1])
+
+
+@pytest.mark.parametrize("stage", [1, 3000, 1 << 20])
+def test_memory_that_is_filled_by_way_of_another(
+    checkpoint: ferry.Checkpoint, monkeypatch: pytest.MonkeyPatch, stage: int
+) -> None:
+    """In batches, between which the halves of that memory change places."""
+    monkeypatch.setattr("ferry._targets._STAGE", stage)
+    whole = checkpoint.load(framework="pt")
+    into = {name: turned(tensor) for name, tensor in whole.items()}
+    assert any(not each.is_contiguous() for each in into.values())
+    direct = next(iter(into))
+    into[direct] = torch.zeros_like(whole[direct])
+    told: list[tuple[int, int]] = []
+    checkpoint.load(into=into, progress=lambda done, total: told.append((done, total)))
+    assert all(torch.equal(into[name], whole[name]) for name in whole)
+    bytes_in_all = sum(tensor.nbytes for tensor in whole.values())
+    assert told and told[-1] == (bytes_in_all, bytes_in_all)
+    assert told == sorted(told)
+
+
+def test_no_more_memory_than_its_halves(
+    checkpoint: ferry.Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ferry._targets as targets
+
+    allocated: list[int] = []
+    allocate = targets._Stage._allocate
+
+    def counted(self: Any) -> Any:
+        memory = allocate(self)
+        allocated.append(memory.numel())
+        return memory
+
+    monkeypatch.setattr(targets._Stage, "_allocate", counted)
+    monkeypatch.setattr(targets, "_STAGE", 1)
+    whole = checkpoint.load(framework="pt")
+    checkpoint.load(into={name: turned(tensor) for name, tensor in whole.items()})
+    largest = max(tensor.nbytes for tensor in whole.values() if tensor.dim() > 1)
+    assert len(allocated) == 2 and max(allocated) <= largest + 64
+
+
+def test_arrays_and_tensors_that_are_filled_by_way_of_one_memory(checkpoint: ferry.Checkpoint) -> None:
+    names = [name for name in checkpoint if len(checkpoint[name].shape) > 1][:2]
+    whole = checkpoint.load(names, framework="pt")
+    array = np.zeros(whole[names[0]].shape[::-1], ">f4").T
+    tensor = turned(whole[names[1]])
+    checkpoint.load(into={names[0]: array, names[1]: tensor})
+    assert (array == whole[names[0]].float().numpy()).all()
+    assert torch.equal(tensor, whole[names[1]])

@@ -49,7 +49,6 @@ OTHERS = {
     "cancel": "Ctrl-C",
     "borrowed": "set by ferry itself",
     "values": "set by ferry itself",
-    "group": "operations of several processes are the program's",
     "args": "for front ends that print",
 }
 
@@ -65,7 +64,7 @@ def members_of(struct: str) -> dict[str, str]:
         if start is None:
             continue
         body = text[start.end() : text.index("\n};", start.end())]
-        body = re.sub(r"[^;{}]*\)\s*(const)?\s*(noexcept)?\s*(=\s*default)?\s*({[^}]*}|;)", "", body)
+        body = re.sub(r"(?:[^;{}=]|==)*\)\s*(const)?\s*(noexcept)?\s*(=\s*default)?\s*({[^}]*}|;)", "", body)
         members = {}
         for statement in body.split(";"):
             statement = " ".join(statement.split())

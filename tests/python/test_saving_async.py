@@ -28,6 +28,11 @@ def value_of(path, name="a"):
     return state[name]
 
 
+def outside(first):
+    """What no save can take, as the saver finds when it copies it."""
+    return ferry.Shard(torch.ones(2), (4,), (first,))
+
+
 def test_what_changes_after_wait_is_not_saved(tmp_path):
     tensor = torch.zeros(1 << 20)
     with ferry.AsyncSaver(tmp_path / "run", most_in_flight=2) as saver:
@@ -87,11 +92,13 @@ def test_an_error_arrives_once_and_the_next_save_goes_on(tmp_path):
         saver.finish()
     saver.finish()
     saver.check()
-    ticket = saver.save({"a": torch.ones(2)}, -3)
-    with pytest.raises(ferry.Invalid, match="-3 is not an iteration"):
+    with pytest.raises(ferry.Invalid, match="iteration=-3: the first is 0"):
+        saver.save({"a": torch.ones(2)}, -3)
+    ticket = saver.save({"a": outside(3)}, 3)
+    with pytest.raises(ferry.Invalid, match="3:5. is not inside"):
         ticket.wait()
-    saver.save({"a": torch.ones(2)}, -4)  # nobody waits for its ticket
-    with pytest.raises(ferry.Invalid, match="-4 is not an iteration"):
+    saver.save({"a": outside(4)}, 4)  # nobody waits for its ticket
+    with pytest.raises(ferry.Invalid, match="4:6. is not inside"):
         for _ in range(1000):
             saver.check()
             time.sleep(0.01)
@@ -116,10 +123,10 @@ def test_the_body_raises(tmp_path):
 
 
 def test_an_error_while_the_body_raises_is_a_warning(tmp_path):
-    with pytest.warns(RuntimeWarning, match="-1 is not an iteration"):
+    with pytest.warns(RuntimeWarning, match="3:5. is not inside"):
         with pytest.raises(LookupError):
             with ferry.AsyncSaver(tmp_path / "run") as saver:
-                saver.save({"a": torch.ones(2)}, -1)
+                saver.save({"a": outside(3)}, 1)
                 raise LookupError
 
 

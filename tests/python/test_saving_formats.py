@@ -46,7 +46,7 @@ def test_without_the_optimizer(trained_run, tmp_path, state):
                optimizer="none", release="0.16")  # fmt: skip
     with ferry.open(tmp_path / "run") as saved:
         assert len(saved.optimizer) == 0 and len(saved) == len(model)
-    with pytest.raises(ferry.Invalid, match="optimizer='lots' is not"):
+    with pytest.raises(ferry.Invalid, match="optimizer='lots' is none"):
         ferry.save(model, tmp_path / "run", format="torch_dist", like=trained_run, optimizer="lots")
 
 

@@ -345,3 +345,30 @@ def load_with_ferry_like_ranks(rank, size, folder):
 
 def test_a_fork_between_saves(tmp_path):
     assert on_ranks(2, load_with_ferry_like_ranks, str(tmp_path / "run")) == [True, True]
+
+
+def convert_together(rank, size, run, folder):
+    """Each operation by all ranks, an error of it, and the next one."""
+    report = ferry.convert(run, f"{folder}/hf", group=None)
+    try:
+        ferry.convert(run, f"{folder}/hf", group=dist.group.WORLD)
+    except ferry.Invalid as error:
+        assert "overwrite=True" in str(error)
+    else:
+        raise AssertionError("the target is there")
+    ferry.reshard(run, f"{folder}/resharded", tensor=1, pipeline=2, group=None)
+    if rank == 0:
+        ferry.convert(run, f"{folder}/alone")  # no others needed
+    return report.parameters
+
+
+def test_ranks_convert_and_reshard_together(run, tmp_path):
+    whole = ferry.convert(run, tmp_path / "expected").parameters
+    assert on_ranks(3, convert_together, str(run), str(tmp_path)) == [whole] * 3
+    for name in ("hf", "alone"):
+        assert ferry.verify(tmp_path / name)
+        expected, found = tmp_path / "expected", tmp_path / name
+        for file in ("model.safetensors", "config.json"):
+            assert (expected / file).read_bytes() == (found / file).read_bytes()
+    assert ferry.open(tmp_path / "resharded").layout.pipeline == 2
+    assert ferry.diff(run, tmp_path / "resharded").equal

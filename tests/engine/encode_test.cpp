@@ -182,6 +182,32 @@ TEST(Encode, FourBitIntegers) {
   EXPECT_EQ(encode(QuantiseRule::int4_zeros, {0}).zero, 8);
 }
 
+// Each result is rounded to the type of the values, small ones included.
+TEST(Encode, IntegersAreRoundedAsTheirType) {
+  std::vector<float> values;
+  for (int i = 0; i < 4096; ++i) values.push_back(std::ldexp(std::sin(i * 0.37F), -(i % 24)));
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+    const auto as_type = [&](float value) {
+      std::byte small[4];
+      convert(reinterpret_cast<const std::byte*>(&value), 0, DType::f32, small, 0, dtype, 1);
+      return static_cast<float>(load_as_double(small, dtype));
+    };
+    for (float& value : values) value = as_type(value);
+    for (const QuantiseRule rule : {QuantiseRule::int4, QuantiseRule::int4_zeros}) {
+      const Encoded result = encode(rule, values, 0, dtype);
+      std::byte bits[4];
+      std::memcpy(bits, &result.scale, sizeof bits);
+      const auto scale = static_cast<float>(load_as_double(bits, dtype));
+      const float zero = rule == QuantiseRule::int4 ? 0 : static_cast<float>(result.zero) - 8;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float quotient = as_type(as_type(values[i] / scale) + zero);
+        const float code = std::clamp(std::nearbyint(quotient), -8.0F, 7.0F) + 8;
+        ASSERT_EQ(result.codes[i], code) << values[i] << " " << torch_name(dtype);
+      }
+    }
+  }
+}
+
 TEST(CutIntoBlocks, CutsWholeBlocksThatCoverTheShape) {
   for (const Dims& shape : {Dims{1, 1}, Dims{7, 9}, Dims{8, 8}, Dims{30, 100}, Dims{100, 3}}) {
     for (const int64_t most : {1, 16, 40, 64, 1000, 100000}) {

@@ -94,21 +94,16 @@ void Encoder::encode(const ValueRows& rows, int64_t width, const EncodedRows& in
   }
   quotients_.resize(static_cast<size_t>(rows.columns));
   const bool is_integer = rule_ == QuantiseRule::int4 || rule_ == QuantiseRule::int4_zeros;
+  const float* const zeros = rule_ == QuantiseRule::int4_zeros ? zeros_.data() : nullptr;
   for (int64_t row = 0; row < rows.rows; ++row) {
     const BlockedRow blocked{rows.first + row * rows.pitch, rows.columns, width};
     uint8_t* const codes = into.codes + row * into.pitch;
-    if (is_integer && dtype_ == DType::bf16) {
-      const float* const zeros = rule_ == QuantiseRule::int4_zeros ? zeros_.data() : nullptr;
-      encode_int4_of_bf16(blocked, factors_.data(), zeros, codes);
-      continue;
+    if (is_integer) {
+      encode_integers(blocked, factors_.data(), zeros, dtype_, codes);
+    } else {
+      scale_row(blocked, factors_.data(), multiplies_, quotients_.data());
+      round_row(rule_, quotients_.data(), rows.columns, codes);
     }
-    scale_row(blocked, factors_.data(), multiplies_, quotients_.data());
-    if (is_integer) round_quotients();
-    if (rule_ == QuantiseRule::int4_zeros) {
-      add_to_row(blocked, zeros_.data(), quotients_.data());
-      round_quotients();
-    }
-    round_row(rule_, quotients_.data(), rows.columns, codes);
   }
 }
 
@@ -161,7 +156,7 @@ Encoder::Scale Encoder::scale_of_fp8(float largest) const {
 
 // 255 is no number. Where a block holds NaN, transformers takes 1 as for zeros.
 Encoder::Scale Encoder::power_of_two(float largest) const {
-  const float inverse = largest > 0 ? 1 / (kLargestE4m3 / largest) : 1;
+  const float inverse = largest > 0 ? 1 / (1 / largest * kLargestE4m3) : 1;
   if (std::isinf(inverse)) return {2 * kBias + 1, std::numeric_limits<float>::quiet_NaN()};
   const auto exponent = static_cast<int>(std::ceil(std::log2(std::max(inverse, 0x1p-126F))));
   return {static_cast<uint32_t>(kBias + exponent), std::ldexp(1.0F, -exponent)};
@@ -230,17 +225,6 @@ Encoder::Scale Encoder::stored_as_int4(float scale, float zero) const {
   const uint32_t bits =
       dtype_ == DType::bf16 ? std::bit_cast<uint32_t>(scale) >> 16 : bits_as(scale, dtype_);
   return {bits, scale, zero};
-}
-
-// To the values' type.
-void Encoder::round_quotients() {
-  if (dtype_ == DType::f32) return;
-  const auto count = static_cast<int64_t>(quotients_.size());
-  const int64_t bytes = size_bytes(dtype_);
-  narrow_.resize(quotients_.size() * static_cast<size_t>(bytes));
-  auto* const wide = reinterpret_cast<std::byte*>(quotients_.data());
-  convert(wide, sizeof(float), DType::f32, narrow_.data(), bytes, dtype_, count);
-  convert(narrow_.data(), bytes, dtype_, wide, sizeof(float), DType::f32, count);
 }
 
 float largest_magnitude(const std::byte* values, DType dtype, int64_t count) {

@@ -6,7 +6,8 @@
 //   fp8            s = amax / 448; x / s. A block of zeros has the amax 1e-12.
 //                  slime tools/convert_hf_to_fp8.py, DeepSeek-V3 inference/kernel.py; of a whole
 //                  tensor as compressed-tensors' float-quantized.
-//   fp8_exponents  s = 2^ceil(log2(1 / (448 / amax))), 2^-126 at least, 1 for 0; x / s, saturated.
+//   fp8_exponents  s = 2^ceil(log2(1 / (1 / amax x 448))), 2^-126 at least, 1 for 0; x / s,
+//                  saturated.
 //                  transformers integrations/finegrained_fp8.py (Fp8Quantize).
 //   mxfp8          s = 2^ceil(log2(amax / 448)); x / s, saturated.
 //                  ModelOpt quantization/qtensor/mxfp8_tensor.py.
@@ -78,7 +79,6 @@ class Encoder {
   void find_nvfp4();
   Scale scale_of_int4_zeros(float least, float most) const;
   Scale stored_as_int4(float scale, float zero) const;
-  void round_quotients();
   float rounded(float value) const;  // to the values' type
 
   QuantiseRule rule_;
@@ -87,7 +87,6 @@ class Encoder {
   float least_;  // the smallest amax of an fp8 block
   float global_ = 1;
   std::vector<float> quotients_;  // of a row
-  std::vector<std::byte> narrow_;
   // One a block of a row:
   std::vector<int32_t> largest_;
   std::vector<uint32_t> stored_;

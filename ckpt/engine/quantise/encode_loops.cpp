@@ -51,6 +51,18 @@ constexpr float kToWhole = 12582912;  // 1.5 x 2^23: sums are rounded to whole n
   return std::bit_cast<float>(choose((bits & kMagnitudeBits) > kInfinityBits, bits, rounded));
 }
 
+// Quotients are far smaller than the largest fp16.
+[[gnu::always_inline]] inline float rounded_to_half(float value) {
+  constexpr int32_t kSmallestHalf = 0x38800000;  // 2^-14: below it the unit is that of 1/2 in fp32
+  const auto bits = std::bit_cast<int32_t>(value);
+  const int32_t magnitude = bits & kMagnitudeBits;
+  const int32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1)) & ~0x1fff;
+  const auto small = std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0.5F - 0.5F);
+  const int32_t finite = choose(magnitude < kSmallestHalf, small, normal);
+  const int32_t result = choose(magnitude > kInfinityBits, magnitude, finite);
+  return std::bit_cast<float>(result | (bits & ~kMagnitudeBits));
+}
+
 [[gnu::always_inline]] inline uint8_t to_int4(float value) {
   const auto code = static_cast<int32_t>(value + kToWhole - kToWhole) + 8;
   return static_cast<uint8_t>(choose(code < 0, 0, choose(code > 15, 15, code)));
@@ -141,6 +153,44 @@ struct Loops {
         });
   }
 
+  template <typename Round>
+  [[gnu::always_inline]] static void encode_rounded(const BlockedRow& row, const float* factors,
+                                                    const float* zeros, const Round& rounded,
+                                                    uint8_t* __restrict codes) {
+    each_block(
+        row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
+          const float* const __restrict values = row.values + first;
+          uint8_t* const __restrict to = codes + first;
+          const float factor = factors[block];
+          if (zeros == nullptr) {
+            for (int64_t i = 0; i < count; ++i) to[i] = to_int4(rounded(values[i] / factor));
+            return;
+          }
+          const float zero = zeros[block];
+          for (int64_t i = 0; i < count; ++i) {
+            to[i] = to_int4(rounded(rounded(values[i] / factor) + zero));
+          }
+        });
+  }
+
+  [[gnu::always_inline]] static void encode_integers(const BlockedRow& row, const float* factors,
+                                                     const float* zeros, DType dtype,
+                                                     uint8_t* codes) {
+    if (dtype == DType::bf16) {
+      return encode_rounded(
+          row, factors, zeros,
+          [](float value) __attribute__((always_inline)) { return rounded_to_bf16(value); }, codes);
+    }
+    if (dtype == DType::f16) {
+      return encode_rounded(
+          row, factors, zeros,
+          [](float value) __attribute__((always_inline)) { return rounded_to_half(value); }, codes);
+    }
+    encode_rounded(
+        row, factors, zeros, [](float value) __attribute__((always_inline)) { return value; },
+        codes);
+  }
+
   [[gnu::always_inline]] static void scale_row(const BlockedRow& row, const float* factors,
                                                bool multiplies, float* __restrict quotients) {
     each_block(
@@ -152,25 +202,6 @@ struct Loops {
             for (int64_t i = 0; i < count; ++i) to[i] = values[i] * factor;
           } else {
             for (int64_t i = 0; i < count; ++i) to[i] = values[i] / factor;
-          }
-        });
-  }
-
-  [[gnu::always_inline]] static void encode_int4(const BlockedRow& row, const float* factors,
-                                                 const float* zeros, uint8_t* __restrict codes) {
-    each_block(
-        row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
-          const float* const __restrict values = row.values + first;
-          uint8_t* const __restrict to = codes + first;
-          const float factor = factors[block];
-          if (zeros == nullptr) {
-            for (int64_t i = 0; i < count; ++i)
-              to[i] = to_int4(rounded_to_bf16(values[i] / factor));
-            return;
-          }
-          const float zero = zeros[block];
-          for (int64_t i = 0; i < count; ++i) {
-            to[i] = to_int4(rounded_to_bf16(rounded_to_bf16(values[i] / factor) + zero));
           }
         });
   }
@@ -193,10 +224,6 @@ struct Loops {
           codes[i] = static_cast<uint8_t>(sign | e2m1_magnitude(quotients[i]));
         }
         return;
-      case QuantiseRule::int4:
-      case QuantiseRule::int4_zeros:
-        for (int64_t i = 0; i < count; ++i) codes[i] = to_int4(quotients[i]);
-        return;
       default:
         for (int64_t i = 0; i < count; ++i) codes[i] = to_e4m3(quotients[i]);
     }
@@ -218,9 +245,9 @@ struct Loops {
                                            uint8_t* codes) {
   Loops::round_row(rule, quotients, count, codes);
 }
-[[gnu::target("avx2")]] void int4_by_avx2(const BlockedRow& row, const float* factors,
-                                          const float* zeros, uint8_t* codes) {
-  Loops::encode_int4(row, factors, zeros, codes);
+[[gnu::target("avx2")]] void integers_by_avx2(const BlockedRow& row, const float* factors,
+                                              const float* zeros, DType dtype, uint8_t* codes) {
+  Loops::encode_integers(row, factors, zeros, dtype, codes);
 }
 const bool kEncodesByAvx2 = __builtin_cpu_supports("avx2");
 #endif
@@ -250,25 +277,19 @@ void scale_row(const BlockedRow& row, const float* factors, bool multiplies, flo
   Loops::scale_row(row, factors, multiplies, quotients);
 }
 
-void add_to_row(const BlockedRow& row, const float* addends, float* sums) {
-  each_block(row, [&](int64_t block, int64_t first, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) sums[first + i] += addends[block];
-  });
-}
-
-void encode_int4_of_bf16(const BlockedRow& row, const float* factors, const float* zeros,
-                         uint8_t* codes) {
-#if defined(__x86_64__)
-  if (kEncodesByAvx2) return int4_by_avx2(row, factors, zeros, codes);
-#endif
-  Loops::encode_int4(row, factors, zeros, codes);
-}
-
 void round_row(QuantiseRule rule, const float* quotients, int64_t count, uint8_t* codes) {
 #if defined(__x86_64__)
   if (kEncodesByAvx2) return round_by_avx2(rule, quotients, count, codes);
 #endif
   Loops::round_row(rule, quotients, count, codes);
+}
+
+void encode_integers(const BlockedRow& row, const float* factors, const float* zeros, DType dtype,
+                     uint8_t* codes) {
+#if defined(__x86_64__)
+  if (kEncodesByAvx2) return integers_by_avx2(row, factors, zeros, dtype, codes);
+#endif
+  Loops::encode_integers(row, factors, zeros, dtype, codes);
 }
 
 }  // namespace ferry

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ckpt/base/dtype.h"
 #include "ckpt/core/recipe.h"
 
 namespace ferry {
@@ -27,15 +28,13 @@ void find_extremes(const BlockedRow& row, float* least, float* most);
 /// Each value times its block's factor, or divided by it.
 void scale_row(const BlockedRow& row, const float* factors, bool multiplies, float* quotients);
 
-/// Adds its block's number to each.
-void add_to_row(const BlockedRow& row, const float* addends, float* sums);
+/// The code of each quotient by a rule of floats. Blocks are too short for one loop with the one
+/// above: those of 16 take a fifth longer so.
+void round_row(QuantiseRule rule, const float* quotients, int64_t count, uint8_t* codes);
 
 /// The codes of 4 bits of quotients by the factors plus the zero points (null: none), where each
-/// result is rounded to bf16.
-void encode_int4_of_bf16(const BlockedRow& row, const float* factors, const float* zeros,
-                         uint8_t* codes);
-
-/// The code of each quotient.
-void round_row(QuantiseRule rule, const float* quotients, int64_t count, uint8_t* codes);
+/// result is rounded to the type.
+void encode_integers(const BlockedRow& row, const float* factors, const float* zeros, DType dtype,
+                     uint8_t* codes);
 
 }  // namespace ferry

@@ -342,6 +342,7 @@ class ModelLayout::Builder {
       box.offset[axis] = fixed[axis];
       box.size[axis] = 1;
     }
+    if (!parameter.shards.empty()) check_piece(parameter, global, fixed.size());
     parameter.dtype = global.dtype;
     parameter.axes = static_cast<int>(global.shape.size() - fixed.size());
     Split split = cut.split;
@@ -368,6 +369,23 @@ class ModelLayout::Builder {
       begin += rows;
     }
     if (begin != box.size[axis]) refuse(global, ranks);
+  }
+
+  // Pieces differ in their rows alone.
+  void check_piece(const LocalParameter& parameter, const ModelTensor& piece, size_t fixed) const {
+    const Shard& last = parameter.shards.back();
+    const ModelTensor& before = layout_.tensors_[last.tensor];
+    const size_t axes = piece.shape.size() - fixed;
+    const auto columns = static_cast<std::ptrdiff_t>(axes > 0 ? axes - 1 : 0);
+    const bool fits =
+        parameter.dtype == piece.dtype && parameter.axes == static_cast<int>(axes) &&
+        std::equal(piece.shape.end() - columns, piece.shape.end(), last.box.size.end() - columns);
+    if (fits) return;
+    fail(ErrorKind::mismatch,
+         "tensors {} and {} are pieces of one parameter, but {} of {} and {} of {}: one of them is "
+         "damaged or of another checkpoint",
+         before.name, piece.name, torch_name(before.dtype), to_string(before.shape),
+         torch_name(piece.dtype), to_string(piece.shape));
   }
 
   // Rows of each piece of `rows`; those of one without a size are shared evenly.

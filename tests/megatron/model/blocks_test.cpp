@@ -7,6 +7,8 @@
 #include <set>
 #include <string>
 
+#include "ckpt/base/error.h"
+#include "ckpt/megatron/model/model_layout.h"
 #include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {
@@ -130,6 +132,22 @@ TEST(Blocks, LayersHaveWhatTheirArchitectureSays) {
   EXPECT_EQ(shape_of("self_attention.linear_qkv.bias", 0), (Dims{48}));
   // Known by name alone.
   EXPECT_EQ(shape_of("self_attention.core_attention.softmax_offset", 0), Dims());
+}
+
+TEST(Blocks, PiecesOfAParameterDifferInTheirRowsAlone) {
+  RunArguments run;
+  run.layers = 1;
+  run.gated_mlp = true;
+  const std::string name = "decoder.layers.0.mlp.linear_fc1.weight";
+  const auto laid_out = [&](DType up, const Dims& shape) {
+    const ModelLayout layout({{name + "_w", {8, 4}, DType::bf16}, {name + "_v", shape, up}}, run);
+    return layout.parameters({}, {});
+  };
+  EXPECT_EQ(laid_out(DType::bf16, {8, 4}).size(), 1U);
+  const auto refused = testing::ThrowsMessage<Error>(testing::HasSubstr("pieces of one parameter"));
+  EXPECT_THAT([&] { laid_out(DType::i32, {8, 4}); }, refused);
+  EXPECT_THAT([&] { laid_out(DType::bf16, {8, 5}); }, refused);
+  EXPECT_THAT([&] { laid_out(DType::bf16, {8, 4, 1}); }, refused);
 }
 
 }  // namespace

@@ -265,29 +265,35 @@ std::vector<double> gradients(const Problem& p) {
   return dx;
 }
 
+AttentionBackward backward(const Problem& p, const Numbers& output, const float* log_sum,
+                           Numbers& dqkv) {
+  const ConstArray qkv(p.qkv);
+  const Array dx(dqkv);
+  return {.shape = p.shape,
+          .q = qkv,
+          .k = qkv.from(p.k_start()),
+          .v = qkv.from(p.v_start()),
+          .output = output,
+          .doutput = p.doutput,
+          .q_strides = p.fused,
+          .k_strides = p.fused,
+          .v_strides = p.fused,
+          .output_strides = p.output,
+          .log_sum = log_sum,
+          .dq = dx,
+          .dk = dx.from(p.k_start()),
+          .dv = dx.from(p.v_start())};
+}
+
 Numbers backward(Kernels& kernels, const Problem& p, bool accumulate, const Numbers& before) {
   Numbers output(p.doutput.size(), p.qkv.type());
   Numbers log_sum(static_cast<size_t>(p.shape.sequences * p.shape.heads * p.shape.queries),
                   Type::f32);
   kernels.run(forward(p, output, log_sum.floats()));
   Numbers dqkv = before;
-  const ConstArray qkv(p.qkv);
-  const Array dx(dqkv);
-  kernels.run(AttentionBackward{.shape = p.shape,
-                                .q = qkv,
-                                .k = qkv.from(p.k_start()),
-                                .v = qkv.from(p.v_start()),
-                                .output = output,
-                                .doutput = p.doutput,
-                                .q_strides = p.fused,
-                                .k_strides = p.fused,
-                                .v_strides = p.fused,
-                                .output_strides = p.output,
-                                .log_sum = log_sum.floats(),
-                                .dq = dx,
-                                .dk = dx.from(p.k_start()),
-                                .dv = dx.from(p.v_start()),
-                                .accumulate = accumulate});
+  AttentionBackward operation = backward(p, output, log_sum.floats(), dqkv);
+  operation.accumulate = accumulate;
+  kernels.run(operation);
   return dqkv;
 }
 
@@ -383,22 +389,7 @@ struct Sinks {
                                       .output_strides = p.output,
                                       .log_sum = log_sum.floats(),
                                       .dscore = Gradient(dscores, accumulate)});
-    const ConstArray qkv(p.qkv);
-    const Array dx(dqkv);
-    kernels.run(AttentionBackward{.shape = p.shape,
-                                  .q = qkv,
-                                  .k = qkv.from(p.k_start()),
-                                  .v = qkv.from(p.v_start()),
-                                  .output = output,
-                                  .doutput = p.doutput,
-                                  .q_strides = p.fused,
-                                  .k_strides = p.fused,
-                                  .v_strides = p.fused,
-                                  .output_strides = p.output,
-                                  .log_sum = log_sum.floats(),
-                                  .dq = dx,
-                                  .dk = dx.from(p.k_start()),
-                                  .dv = dx.from(p.v_start())});
+    kernels.run(backward(p, output, log_sum.floats(), dqkv));
   }
 };
 

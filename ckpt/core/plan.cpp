@@ -19,10 +19,50 @@ Box bounds_of(const Recipe& recipe, size_t part, size_t rank) {
                                     : recipe.zeros[part - recipe.moves.size()];
 }
 
+// Elements along an axis: runs of `length` from `first` on, each a multiple of `step` further on.
+struct AxisRuns {
+  int64_t first = 0, length = 1, step = 0;
+};
+
+// Where a move writes along an axis; no step where it does so in another way.
+AxisRuns runs_along(const Move& move, int axis) {
+  std::vector<Loop> loops;
+  for (const Loop& loop : move.loops) {
+    if (loop.out_axis == axis && loop.count > 1) loops.push_back(loop);
+  }
+  std::ranges::sort(loops, {}, &Loop::out_step);
+  AxisRuns runs{move.out_origin[static_cast<size_t>(axis)]};
+  for (const Loop& loop : loops) {
+    if (runs.step == 0 && loop.out_step == runs.length) {
+      runs.length *= loop.count;
+    } else if (runs.step == 0 && loop.out_step > runs.length) {
+      runs.step = loop.out_step;
+    } else if (runs.step == 0 || loop.out_step % runs.step != 0) {
+      return {};
+    }
+  }
+  return runs;
+}
+
+// True when along some axis the runs of one move lie between those of the other, as gate and up do
+// that are stored in turn, however many there are.
+bool alternate(const Move& a, const Move& b, size_t rank) {
+  for (size_t axis = 0; axis < rank; ++axis) {
+    const AxisRuns one = runs_along(a, static_cast<int>(axis));
+    const AxisRuns other = runs_along(b, static_cast<int>(axis));
+    if (one.step == 0 || one.step != other.step) continue;
+    const int64_t apart = ((other.first - one.first) % one.step + one.step) % one.step;
+    if (apart >= one.length && one.step - apart >= other.length) return true;
+  }
+  return false;
+}
+
 // True when two parts of a recipe write a common element. Moves with strides may interleave without
 // meeting; clipping one to single rows of the other would be exact but slow, so both are cut to the
 // common box and, where elements remain of both, compared element class by element class.
 bool collide(const Recipe& recipe, size_t a, size_t b, size_t rank) {
+  const bool are_moves = std::max(a, b) < recipe.moves.size();
+  if (are_moves && alternate(recipe.moves[a], recipe.moves[b], rank)) return false;
   const auto parts_in = [&](size_t part, const Box& box) -> std::vector<Move> {
     if (part < recipe.moves.size()) return clip_output(recipe.moves[part], box);
     const Box& zeros = recipe.zeros[part - recipe.moves.size()];

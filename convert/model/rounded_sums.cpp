@@ -4,11 +4,18 @@
 #include <vector>
 
 #include "ckpt/base/cast.h"
+#include "ckpt/base/error.h"
 #include "ckpt/engine/engine.h"
 
 namespace ferry {
 
 int64_t rounded_sums(const Catalog& catalog, const Entry& entry, double addend, DType dtype) {
+  if (!is_floating_point(entry.dtype)) {
+    fail(ErrorKind::mismatch,
+         "tensor {} is of {}: the weight of a norm, to which {} is added, is a floating-point one; "
+         "the file is damaged or of another model",
+         entry.name, torch_name(entry.dtype), addend);
+  }
   constexpr int64_t kMostBytes = 64 << 20;  // of the norms of all layers in one tensor
   if (entry.chunks.empty()) return 0;
   if (entry.bytes() > kMostBytes || !can_convert(entry.dtype, DType::f64)) return entry.elements();

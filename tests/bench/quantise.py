@@ -68,6 +68,13 @@ def convert(begin, end, *options):
     return timed([a.ferry, 'convert', begin, end, '--to', 'hf', '--no-manifest', '--memory', a.memory, '--threads', str(a.threads), *options], end)
 
 
+def processor():
+    with open('/proc/cpuinfo') as file:
+        names = [line.split(':')[1].strip() for line in file if line.startswith('model name')]
+    return f'{len(names)} x {names[0]}' if names else 'unknown processor'
+
+
+print(f'{processor()}, load {os.getloadavg()[0]:.1f}')
 if not os.path.exists(source):
     make_model()
 given = float(a.memory.removesuffix('MiB'))

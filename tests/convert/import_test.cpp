@@ -149,6 +149,15 @@ const StateTensor& tensor_of(const Import& import, const std::string& name) {
   throw std::runtime_error("no " + name);
 }
 
+// The norm of a delta net is stored less 1 by Megatron-LM, which integers cannot be.
+TEST(Import, NormsOfIntegersAreRefused) {
+  File file("qwen3_next");
+  Bytes& norm = file.tensors.at("model.layers.0.linear_attn.norm.weight");
+  norm.dtype = DType::i32;
+  norm.data.assign(static_cast<size_t>(norm.shape[0]) * 4, '\0');
+  EXPECT_THAT(file.failure(ErrorKind::mismatch), HasSubstr("the weight of a norm"));
+}
+
 TEST(Import, VocabularyIsPaddedForTheTensorRanks) {
   Model model("llama");
   const Checkpoint checkpoint = model.hugging_face();

@@ -42,6 +42,15 @@ TEST(PlanCheck, RefusesGapsDoublesAndLosses) {
                                   {0, {8}, {1}, {{8, 0, 1, 0, 2}}}};
   EXPECT_NO_THROW(check(interleaved));
 
+  Plan runs = plan;  // two by two
+  const auto by_two = [](int64_t from, int64_t to) {
+    return Move{0, {from}, {to}, {{4, 0, 2, 0, 4}, {2, 0, 1, 0, 1}}};
+  };
+  runs.recipes[0].moves = {by_two(0, 0), by_two(8, 2)};
+  EXPECT_NO_THROW(check(runs));
+  runs.recipes[0].moves = {by_two(0, 0), by_two(8, 1)};
+  EXPECT_EQ(kind_of(runs), ErrorKind::mismatch);
+
   Plan outside = plan;
   outside.recipes[0].moves = {copy_box({{4}, {16}}, {0})};
   EXPECT_EQ(kind_of(outside), ErrorKind::mismatch);

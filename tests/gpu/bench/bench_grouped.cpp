@@ -53,12 +53,9 @@ class Bench {
   void measure(const char* name, int64_t in, int64_t out) {
     const Numbers x(device_, rows_ * in), y(device_, rows_ * out);
     const Numbers weights(device_, experts_ * in * out);
-    const Numbers gradients(device_, experts_ * in * out, Type::f32);
     std::vector<ConstArray> weight;
-    std::vector<Array> gradient;
     for (int64_t i = 0; i < experts_; ++i) {
       weight.push_back(ConstArray(weights).from(i * in * out));
-      gradient.push_back(Array(gradients).from(i * in * out));
     }
     const auto* const offsets = static_cast<const int64_t*>(offsets_.get());
     const auto grouped = [&](int64_t n, int64_t k, ConstArray a, Array c, bool transposed) {
@@ -82,9 +79,35 @@ class Bench {
     print(
         name, "inputs' gradient", flops, [&] { grouped(in, out, y, x, false); },
         [&] { dense(in, out, y, x, false); });
+    for (const Type type : {Type::f32, Type::bf16}) measure_gradients(name, in, out, x, y, type);
+  }
+
+ private:
+  template <typename Grouped, typename Dense>
+  void print(const char* name, const char* what, double flops, const Grouped& grouped,
+             const Dense& dense) {
+    const double time = seconds(device_, grouped), other = seconds(device_, dense);
+    std::printf("  %-14s %-21s %7.3f ms %6.1f TFLOP/s   one product %7.3f ms %6.1f   ratio %.2f\n",
+                name, what, time * 1e3, flops / time * 1e-12, other * 1e3, flops / other * 1e-12,
+                other / time);
+    std::fflush(stdout);
+  }
+
+  /// The weights' gradients in this type. Of few rows an expert they are bound by memory.
+  void measure_gradients(const char* name, int64_t in, int64_t out, const Numbers& x,
+                         const Numbers& y, Type type) {
+    const Numbers gradients(device_, experts_ * in * out, type);
+    std::vector<Array> gradient;
+    for (int64_t i = 0; i < experts_; ++i) {
+      gradient.push_back(Array(gradients).from(i * in * out));
+    }
+    const auto* const offsets = static_cast<const int64_t*>(offsets_.get());
+    const double flops = 2.0 * static_cast<double>(rows_) * static_cast<double>(in * out);
     for (const bool accumulate : {false, true}) {
+      const std::string what = std::string("weights', ") + (type == Type::f32 ? "fp32" : "bf16") +
+                               (accumulate ? ", added" : "");
       print(
-          name, accumulate ? "weights', added" : "weights' gradient", flops,
+          name, what.c_str(), flops,
           [&] {
             grouped_.run(GroupedMatmulGradient{.m = out,
                                                .n = in,
@@ -106,17 +129,6 @@ class Bench {
                                  .accumulate = accumulate});
           });
     }
-  }
-
- private:
-  template <typename Grouped, typename Dense>
-  void print(const char* name, const char* what, double flops, const Grouped& grouped,
-             const Dense& dense) {
-    const double time = seconds(device_, grouped), other = seconds(device_, dense);
-    std::printf("  %-14s %-18s %7.3f ms %6.1f TFLOP/s   one product %7.3f ms %6.1f   ratio %.2f\n",
-                name, what, time * 1e3, flops / time * 1e-12, other * 1e3, flops / other * 1e-12,
-                other / time);
-    std::fflush(stdout);
   }
 
   cuda::Device& device_;

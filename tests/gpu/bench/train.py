@@ -1,8 +1,8 @@
 """Times training steps of `ferry train` on one GPU against PyTorch's, compiled, and those of llm.c and LLM.Q, in one run, and prints the ratio of their speeds.
 
-    train.py FERRY WORK [SHAPE[:BATCH] ...] [--steps 24] [--no-peer] [--llm-c PROGRAM] [--llmq PROGRAM] [--times] [--fp8] [--more ARGUMENTS]
+    train.py FERRY WORK [SHAPE[:BATCH[:LENGTH]] ...] [--steps 24] [--no-peer] [--llm-c PROGRAM] [--llmq PROGRAM] [--times] [--fp8] [--more ARGUMENTS]
 
-SHAPE: gpt2 (124M), gpt2-xl (1558M), llama-8b-8 (8 layers of Llama-3-8B's shape), llama-8b (all 32). A step is the forward and backward pass of BATCH sequences,
+SHAPE: gpt2 (124M), gpt2-xl (1558M), llama-8b-8 (8 layers of Llama-3-8B's shape), llama-8b (all 32). A step is the forward and backward pass of BATCH sequences of LENGTH tokens,
 clipping of the gradient's norm and AdamW, in bf16. ferry has fp32 copies of parameters and moments, as Megatron-LM has; PyTorch has fp32 parameters and autocast or,
 where that does not fit, bf16 alone. For llama-8b ferry has gradients and moments in bf16 and of fp32 copies the lower 16 bits (--use-precision-aware-optimizer), 10
 bytes a parameter; PyTorch is all in bf16, 8 bytes. Tokens a second are those of the median step of the last half. MFU counts 6 operations a parameter and token, and the
@@ -146,17 +146,17 @@ def mfu(c, tokens):
 
 
 for shape in a.shapes:
-    name, _, batch = shape.partition(':')
-    config = SHAPES[name] | ({'batch': int(batch)} if batch else {})
+    name, *sizes = shape.split(':')
+    config = SHAPES[name] | dict(zip(('batch', 'length'), map(int, sizes)))
     tokens = config['batch'] * config['length']
     seconds, text, peak = ferry(config)
     own = tokens / seconds
-    print(f"{name} B {config['batch']} ferry: {own:.0f} tokens/s, {1000 * seconds:.1f} ms, MFU {100 * mfu(config, own):.1f} %. {peak}", flush=True)
+    print(f"{name} B {config['batch']} T {config['length']} ferry: {own:.0f} tokens/s, {1000 * seconds:.1f} ms, MFU {100 * mfu(config, own):.1f} %. {peak}", flush=True)
     if a.fp8:
         for recipe in ['tensorwise', 'delayed']:
             words = ['--fp8-format', 'hybrid', '--fp8-recipe', recipe]
             narrow, text, peak = ferry(config, *words)
-            print(f"{name} B {config['batch']} ferry, FP8 {recipe}: {tokens / narrow:.0f} tokens/s, {1000 * narrow:.1f} ms, {seconds / narrow:.3f}x bf16. {peak}",
+            print(f"{name} B {config['batch']} T {config['length']} ferry, FP8 {recipe}: {tokens / narrow:.0f} tokens/s, {1000 * narrow:.1f} ms, {seconds / narrow:.3f}x bf16. {peak}",
                   flush=True)
             if a.times:
                 print(ferry(config, '--timing-log-level', '2', *words)[1], flush=True)
@@ -165,6 +165,6 @@ for shape in a.shapes:
     peers += [('LLM.Q', llmq)] if a.llmq and config['llama'] else []
     for who, measure in peers if not a.fp8 else []:
         seconds, what = measure(config)
-        print(f"{name} B {config['batch']} {who}: {tokens / seconds:.0f} tokens/s, {1000 * seconds:.1f} ms ({what}); ferry {own * seconds / tokens:.3f}x", flush=True)
+        print(f"{name} B {config['batch']} T {config['length']} {who}: {tokens / seconds:.0f} tokens/s, {1000 * seconds:.1f} ms ({what}); ferry {own * seconds / tokens:.3f}x", flush=True)
     if a.times:
         print(ferry(config, '--timing-log-level', '2')[1], flush=True)

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -19,7 +18,7 @@
 #include "ckpt/megatron/model/parameter_names.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "convert/arguments/argument_table.h"
-#include "convert/arguments/known_arguments.h"
+#include "convert/arguments/unexpressed.h"
 #include "convert/model/sizes.h"
 
 namespace ferry {
@@ -59,7 +58,7 @@ class Reader {
               is("share_embeddings_and_output_weights", true);
     if (is("mtp_use_repeated_layer", true) && a_.mtp_layers > 1) a_.mtp_layers = 1;
     check_sizes(a_, path_, "its Megatron arguments");
-    check_expressible();
+    find_unexpressed(args_, result_);
     return std::move(result_);
   }
 
@@ -171,8 +170,6 @@ class Reader {
            "{}: its Megatron arguments lack a size of the indexers (dsa_indexer_n_heads, "
            "dsa_indexer_head_dim, dsa_indexer_topk, dsa_indexer_topk_freq), or it is not positive",
            path_);
-    } else {
-      check_flags({"dsa_indexer_scoring_relu"}, true);
     }
   }
 
@@ -384,39 +381,6 @@ class Reader {
     }
   }
 
-  void check_expressible();
-  void check_flags(std::initializer_list<std::string_view> names, bool harmless) {
-    for (std::string_view name : names) {
-      const std::optional<bool> value = get(name).boolean();
-      if (value && *value != harmless) {
-        problem("{} is {}, which no Hugging Face family can express", name, *value);
-      }
-    }
-  }
-  void check_unset(std::initializer_list<std::string_view> names) {
-    for (std::string_view name : names) {
-      if (!get(name).is_none())
-        problem("{} is set, which no Hugging Face family can express", name);
-    }
-  }
-  // Others add a loss, these choose experts by other numbers than the scores.
-  void check_load_balancing() {
-    constexpr std::string_view kName = "moe_router_load_balancing_type";
-    const Value kinds = get(kName);
-    const size_t count = kinds.kind() == ValueKind::list ? kinds.size() : 1;
-    for (size_t i = 0; i < count; ++i) {
-      const auto kind = (kinds.kind() == ValueKind::list ? kinds[i] : kinds).string();
-      if (kind == "sinkhorn" || kind == "quantile_balancing") {
-        problem("{} is {}, which no Hugging Face family can express", kName, *kind);
-      }
-    }
-  }
-  void check_number(std::string_view name, double harmless) {
-    if (const auto value = get(name).real(); value && *value != harmless) {
-      problem("{} is {}, which no Hugging Face family can express", name, *value);
-    }
-  }
-
   template <typename... Args>
   void problem(fmt::format_string<Args...> format, Args&&... args) {
     result_.problems.push_back(fmt::format(format, std::forward<Args>(args)...));
@@ -431,37 +395,6 @@ class Reader {
   ReadArguments result_;
   Architecture& a_ = result_.architecture;
 };
-
-void Reader::check_expressible() {
-  if (const std::string unknown = unknown_arguments(args_); !unknown.empty()) {
-    warn(
-        "ferry does not know these arguments, of a fork of Megatron-LM or a later release, and "
-        "converts as if they changed nothing in the model: {}; compare logits if one may",
-        unknown);
-  }
-  check_flags({"apply_residual_connection_post_layernorm", "qk_l2_norm", "enable_mhc_connections",
-               "moe_apply_probs_on_input", "post_layer_norm", "retro_add_retriever", "use_mup"},
-              false);
-  if (!a_.is_hybrid()) check_flags({"is_hybrid_model"}, false);
-  check_flags({"attn_layernorm", "mlp_layernorm", "final_layernorm"}, true);
-  check_unset({"mrope_section", "heterogeneous_layers_config_path",
-               "heterogeneous_layers_config_encoded_json"});
-  check_number("input_embeddings_multiplier", 1);
-  if (const auto kind = get("softmax_type").string(); kind && kind != "vanilla" && !a_.sinks) {
-    problem("softmax_type is {}, which no Hugging Face family can express", *kind);
-  }
-  if (a_.experts > 0) check_load_balancing();
-  if (a_.experts > 0 && !get("moe_router_topk_limited_devices").is_none()) {
-    problem("moe_router_topk_limited_devices is set, which no Hugging Face family can express");
-  }
-  if (a_.experts > 0 && !get("moe_expert_capacity_factor").is_none()) {
-    warn("moe_expert_capacity_factor made training drop tokens; transformers never drops any");
-  }
-  if (a_.hidden_dropout != 0 && a_.position_kind == Positions::rope) {
-    warn("hidden_dropout {} has no counterpart; it matters for further training only",
-         a_.hidden_dropout);
-  }
-}
 
 }  // namespace
 

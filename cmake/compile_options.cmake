@@ -28,6 +28,11 @@ function(ferry_compile_options target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
   endif()
+  # Large units: garbage that is collected less often is a sixth of the time, for a third more memory.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-expand=300>
+                                             $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>)
+  endif()
   foreach(sanitizer IN LISTS FERRY_SANITIZE)
     target_compile_options(${target} PUBLIC $<BUILD_INTERFACE:-fsanitize=${sanitizer}> $<BUILD_INTERFACE:-fno-omit-frame-pointer>
                                             $<BUILD_INTERFACE:-fno-sanitize-recover=all>)

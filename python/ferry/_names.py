@@ -29,7 +29,8 @@ class Named(Mapping[str, T]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        return object.__hash__(self)
 
 
 class Closing:

@@ -1,12 +1,13 @@
 // Tensors of a checkpoint one by one, read ahead in bounded memory.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>
+#include <span>
 #include <thread>
 
 #include "ckpt/base/error.h"
@@ -90,7 +91,7 @@ class Streams : public testing::Test {
     EXPECT_EQ(tensor.shape, entry->shape);
     const std::string bytes = stored(*entry);
     ASSERT_EQ(tensor.bytes.size(), bytes.size());
-    EXPECT_TRUE(std::memcmp(tensor.bytes.data(), bytes.data(), bytes.size()) == 0) << tensor.name;
+    EXPECT_TRUE(std::ranges::equal(tensor.bytes, std::as_bytes(std::span(bytes)))) << tensor.name;
   }
 
   static StreamOptions with_memory(uint64_t bytes, int threads = 2) {

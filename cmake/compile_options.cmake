@@ -27,9 +27,7 @@ function(ferry_compile_options target)
   # To 12 and 14 the std::function in a struct of options is not initialised where a later member's constructor throws.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
-  endif()
-  # Large units: garbage that is collected less often is a sixth of the time, for a third more memory.
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Large units: garbage that is collected less often is a sixth of the time, for a third more memory.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-expand=300>
                                              $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>)
   endif()

@@ -15,6 +15,7 @@
 #include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/io/file_system.h"
+#include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/state/vocabulary.h"
 #include "convert/arguments/arguments.h"
 #include "convert/check/mtp.h"
@@ -60,29 +61,18 @@ std::pair<const Family*, std::vector<std::string>> nearest_family(const Architec
   return {nearest, std::move(fewest)};
 }
 
-// A hybrid model whose layers are attention and MLPs (or experts) in turn, as the GPT that computes
-// the same; nothing for others.
-std::optional<Architecture> as_gpt(Architecture a) {
-  const std::vector<LayerKind> kinds = std::exchange(a.kinds, {});
-  if (kinds.size() % 2 != 0 || kinds.empty() || a.mtp_layers > 0) return std::nullopt;
-  const LayerKind second = kinds[1];
-  if (second != LayerKind::mlp && second != LayerKind::mixture) return std::nullopt;
-  for (size_t layer = 0; layer < kinds.size(); layer += 2) {
-    if (kinds[layer] != LayerKind::attention || kinds[layer + 1] != second) return std::nullopt;
-  }
-  a.layers = static_cast<int64_t>(kinds.size() / 2);
-  a.moe_layers.assign(kinds.size() / 2, second == LayerKind::mixture);
-  return a;
-}
-
 // Why a hybrid model is of no family though a GPT that computes the same is of one; else nothing.
 std::vector<std::string> in_hybrid_layers(const Architecture& a) {
-  const auto gpt = as_gpt(a);
-  if (!gpt) return {};
-  const auto [family, reasons] = nearest_family(*gpt);
+  const std::optional<LayerKind> mlp = mlp_of_gpt(a.kinds);
+  if (!mlp || a.mtp_layers > 0) return {};
+  Architecture gpt = a;
+  gpt.kinds.clear();
+  gpt.layers = static_cast<int64_t>(a.kinds.size() / 2);
+  gpt.moe_layers.assign(a.kinds.size() / 2, mlp == LayerKind::mixture);
+  const auto [family, reasons] = nearest_family(gpt);
   if (!reasons.empty()) return {};
   return {fmt::format("it is {} with attention and {} in layers of their own; reshard it with {}",
-                      family->name, a.kinds[1] == LayerKind::mlp ? "MLPs" : "experts",
+                      family->name, mlp == LayerKind::mlp ? "MLPs" : "experts",
                       option("model", "gpt"))};
 }
 

@@ -99,23 +99,23 @@ def fill(targets: Sequence[Target], read: Read, call: Any) -> None:
     """Fills all of them by read(rows, progress). `call` is told of bytes done and in total."""
     stage = _Stage(targets)
     total, done = sum(target.nbytes for target in targets), 0
-    batch: list[Target] = []
+    rows: list[Row] = []
+    unread = 0
 
     def read_batch() -> None:
-        nonlocal done
-        rows = [stage.row(target) for target in batch]
+        nonlocal done, unread
         before = done
         read(rows, call and (lambda part, _: call(before + part, total)))
-        done += sum(target.nbytes for target in batch)
+        done += unread
+        unread = 0
         stage.hand_out()
-        batch.clear()
+        rows.clear()
 
     for target in targets:
         if not target.is_direct and not stage.has_room(target.nbytes):
             read_batch()
-        if not target.is_direct:
-            stage.reserve(target.nbytes)
-        batch.append(target)
+        rows.append(stage.row(target))
+        unread += target.nbytes
     read_batch()
     stage.finish()
     _note_changes([target.into for target in targets if target.is_direct and target.is_torch])
@@ -149,14 +149,11 @@ class _Stage:
         self._halves: list[Any] = [None, None]
         self._marks: list[list[Any]] = [[], []]  # in streams of devices, after copies from a half
         self._turn = 0
-        self._reserved = self._used = 0
+        self._used = 0
         self._copies: list[tuple[Target, Any]] = []
 
     def has_room(self, nbytes: int) -> bool:
-        return self._reserved + _aligned(nbytes) <= self._bytes
-
-    def reserve(self, nbytes: int) -> None:
-        self._reserved += _aligned(nbytes)
+        return self._used + _aligned(nbytes) <= self._bytes
 
     def row(self, target: Target) -> Row:
         memory = target.into if target.is_direct else self._place(target)
@@ -217,7 +214,7 @@ class _Stage:
                 torch.cuda.current_stream(device).record_event() for device in devices
             ]
         self._copies.clear()
-        self._reserved = self._used = 0
+        self._used = 0
         self._turn = 1 - self._turn
 
     def finish(self) -> None:

@@ -141,6 +141,16 @@ void set_layers(const HybridPattern& pattern, Architecture& a) {
   for (const LayerKind kind : a.kinds) a.moe_layers.push_back(kind == LayerKind::mixture);
 }
 
+std::optional<LayerKind> mlp_of_gpt(const std::vector<LayerKind>& kinds) {
+  if (kinds.size() % 2 != 0 || kinds.empty()) return std::nullopt;
+  const LayerKind mlp = kinds[1];
+  if (mlp != LayerKind::mlp && mlp != LayerKind::mixture) return std::nullopt;
+  for (size_t layer = 0; layer < kinds.size(); layer += 2) {
+    if (kinds[layer] != LayerKind::attention || kinds[layer + 1] != mlp) return std::nullopt;
+  }
+  return mlp;
+}
+
 std::string hybrid_spelling(std::string name) {
   constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
       {"decoder.final_layernorm.", "decoder.final_norm."},

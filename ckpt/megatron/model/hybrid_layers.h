@@ -34,6 +34,10 @@ std::optional<HybridPattern> hybrid_pattern(const Value& args);
 HybridPattern pattern_of(const Architecture& architecture);
 void set_layers(const HybridPattern& pattern, Architecture& architecture);
 
+/// The MLPs of a GPT that computes what a hybrid model of these layers does: mlp or mixture, where
+/// they and attention take turns. Nothing for other layers.
+std::optional<LayerKind> mlp_of_gpt(const std::vector<LayerKind>& kinds);
+
 /// A parameter's name ("decoder.final_layernorm.weight") as hybrid models call it on disk.
 std::string hybrid_spelling(std::string name);
 

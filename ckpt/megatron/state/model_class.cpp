@@ -385,21 +385,14 @@ void make_gpt(RunState& state) {
   const auto pattern = hybrid_pattern(state.args.value);
   if (!pattern) return;
   check_arguments(state.args.value);
-  const std::vector<LayerKind>& kinds = pattern->decoder;
-  bool alternates = kinds.size() % 2 == 0 && !kinds.empty() && pattern->mtp_layers == 0;
-  for (size_t layer = 0; alternates && layer < kinds.size(); layer += 2) {
-    const LayerKind mlp = kinds[layer + 1];
-    alternates = kinds[layer] == LayerKind::attention && mlp == kinds[1] &&
-                 (mlp == LayerKind::mlp || mlp == LayerKind::mixture);
-  }
-  if (!alternates) {
+  if (!mlp_of_gpt(pattern->decoder) || pattern->mtp_layers > 0) {
     fail(ErrorKind::unsupported,
          "{}: a GPT's layers are attention and an MLP, or attention and experts; the layers of "
          "this run are {} (expected *-*-... or *E*E...). Mamba layers, MTP layers and other orders "
          "have no counterpart, and leaving them out would make another model",
          option("model"), pattern->text());
   }
-  const auto layers = static_cast<int64_t>(kinds.size() / 2);
+  const auto layers = static_cast<int64_t>(pattern->decoder.size() / 2);
   Draft draft;
   const Value args = draft.copy(state.args.value);
   clear_stages(draft, args);

@@ -4,7 +4,7 @@ Usage: check_members.py FERRY [CASE ...] [--every N]
 For every case of make_hf_names.py (with --every, each N-th of them, from another one each day of the year): each member that the class of transformers has takes other values.
 Where the model's logits change with the same weights, `ferry convert --to torch_dist` must refuse the folder or write other arguments, and the folder that comes back
 must give the changed logits. Prints a line a case and one for each member that is lost."""
-import argparse, copy, datetime, json, os, shutil, subprocess, sys, tempfile
+import argparse, datetime, json, os, shutil, subprocess, sys, tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
 import torch
 from make_hf_names import CASES

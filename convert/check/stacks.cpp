@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "ckpt/base/dtype.h"
@@ -72,12 +71,15 @@ struct Difference {
   std::vector<std::string> lacks, has;
 };
 
-std::map<int64_t, Difference> differences(const NamedLayers& kind) {
+std::map<int64_t, Difference> differences(const NamedLayers& kind,
+                                          std::string_view not_in_the_first) {
   std::map<int64_t, Difference> found;
   for (const auto& [suffix, holders] : kind.tensors) {
+    std::vector<int64_t> layers = kind.layers;
+    if (!not_in_the_first.empty() && suffix.starts_with(not_in_the_first)) std::erase(layers, 0);
     if (holders.size() == 1) found[holders.begin()->first].has.push_back(suffix);
-    if (holders.size() + 1 != kind.layers.size()) continue;
-    for (const int64_t layer : kind.layers) {
+    if (holders.size() + 1 != layers.size()) continue;
+    for (const int64_t layer : layers) {
       if (!holders.contains(layer)) found[layer].lacks.push_back(suffix);
     }
   }
@@ -98,9 +100,10 @@ bool are_stages(const NamedLayers& kind) {
   return 2 * different > several;
 }
 
-void compare_layers(const std::string& prefix, const NamedLayers& kind, Findings& findings) {
+void compare_layers(const std::string& prefix, const NamedLayers& kind,
+                    std::string_view not_in_the_first, Findings& findings) {
   if (kind.layers.size() < kFewest || are_stages(kind)) return;
-  for (const auto& [layer, difference] : differences(kind)) {
+  for (const auto& [layer, difference] : differences(kind, not_in_the_first)) {
     // One that has several of its own in place of several others is a layer of another kind.
     if (difference.lacks.size() > 1 && difference.has.size() > 1) continue;
     for (const std::string& suffix : difference.lacks) {
@@ -210,7 +213,7 @@ void find_odd_dtypes(const Catalog& catalog, Findings& findings) {
 }
 
 void compare_with_each_other(const Stack& stack, const std::vector<std::string>& kinds,
-                             Findings& findings) {
+                             std::string_view not_in_the_first, Findings& findings) {
   std::map<std::string, NamedLayers> by_kind;
   for (const auto& [layer, tensors] : stack.layers) {
     const bool has_experts = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
@@ -224,7 +227,8 @@ void compare_with_each_other(const Stack& stack, const std::vector<std::string>&
       if (tensor.expert < 0) kind.tensors[tensor.suffix].emplace(layer, tensor.entry);
     }
   }
-  for (const auto& [name, kind] : by_kind) compare_layers(stack.prefix, kind, findings);
+  for (const auto& [name, kind] : by_kind)
+    compare_layers(stack.prefix, kind, not_in_the_first, findings);
 }
 
 void compare_experts(const Stack& stack, int64_t experts, int64_t most, Findings& findings) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/core/catalog.h"
@@ -34,9 +35,11 @@ void find_odd_dtypes(const Catalog& catalog, Findings& findings);
 
 /// Adds layers that lack a tensor that all others of their kind have, or have it in another shape.
 /// `kinds` names the kind of each layer; empty: not known. That the first layer has less is a
-/// warning: in some models it has nothing to add to or to normalise.
+/// warning: in some models it has nothing to add to or to normalise. Nothing is said of what it
+/// lacks in every model of its type: tensors whose names, after the layer's number, begin with
+/// `not_in_the_first`, unless that is empty.
 void compare_with_each_other(const Stack& stack, const std::vector<std::string>& kinds,
-                             Findings& findings);
+                             std::string_view not_in_the_first, Findings& findings);
 
 /// Adds layers in which experts are missing, or are more than `most`. `experts` is how many there
 /// must be; 0: as many as the highest number says.

@@ -26,6 +26,15 @@ int64_t first_of(const json& config, std::initializer_list<const char*> keys) {
   return 0;
 }
 
+// What the first layer of a type lacks, after the layer's number: the norm of what an embedding has
+// normalised, or the scale of an earlier layer's router.
+// Source: transformers modeling_modernbert.py, modeling_modernbert_decoder.py, modeling_zaya.py.
+std::string_view not_in_the_first_layer_of(std::string_view model_type) {
+  if (model_type == "modernbert" || model_type == "modernbert-decoder") return "attn_norm.";
+  if (model_type == "zaya") return "mlp.gate.router_states_scale";
+  return {};
+}
+
 class Comparison {
  public:
   Comparison(const Catalog& catalog, const json& config, bool has_head, Findings& findings)
@@ -95,7 +104,8 @@ class Comparison {
     const int64_t experts = first_of(
         config_, {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"});
     const int64_t others = first_of(config_, {"zero_expert_num"});
-    compare_with_each_other(*decoder_, kinds, findings_);
+    compare_with_each_other(
+        *decoder_, kinds, not_in_the_first_layer_of(text_of(config_, "model_type", "")), findings_);
     compare_experts(*decoder_, experts, experts + others, findings_);
   }
 

@@ -5,8 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <thread>
 
@@ -161,7 +159,6 @@ TEST(TcpMeeting, ARankThatEndsMeanwhileMayComeAgain) {
   host.join();
 }
 
-// Whoever tries to reach a rank hears meanwhile that the run has failed.
 TEST(TcpMeeting, RankZeroMayListenBeforeAnyoneKnowsThePort) {
   TcpSocket door = listen_on(0);
   const int port = port_of(door);
@@ -174,6 +171,7 @@ TEST(TcpMeeting, RankZeroMayListenBeforeAnyoneKnowsThePort) {
   EXPECT_EQ(host.size(), 2);
 }
 
+// Whoever tries to reach a rank hears meanwhile that the run has failed.
 TEST(TcpMesh, ARankThatCannotBeReachedIsNotTriedAfterAFailure) {
   const int port = free_port();
   std::string problem;
@@ -265,30 +263,6 @@ TEST(TcpMeeting, ALimitOfOpenFilesIsReportedAtOnce) {
                                  "many open files"));
 }
 
-// A name server that does not answer takes its time.
-TEST(WaitReports, NobodyWaitsForTheHint) {
-  std::mutex mutex;
-  std::vector<std::string> lines;
-  const auto begin = TcpClock::now();
-  {
-    WaitReports reports(
-        [&](const std::string& line) {
-          const std::lock_guard lock(mutex);
-          lines.push_back(line);
-        },
-        "rank 0 of 2",
-        [] {
-          std::this_thread::sleep_for(std::chrono::seconds(4));
-          return std::string(" (a doubt)");
-        });
-    reports.set("for rank 1");
-    std::this_thread::sleep_for(std::chrono::milliseconds(1900));
-  }
-  EXPECT_LT(TcpClock::now() - begin, std::chrono::seconds(3));
-  ASSERT_EQ(lines.size(), 1U);
-  EXPECT_THAT(lines[0], testing::EndsWith("for rank 1"));
-}
-
 TEST(TcpMeeting, WhoDoesNotComeIsNamed) {
   const int port = free_port();
   const auto problem = [&](int rank) -> std::string {
@@ -303,75 +277,6 @@ TEST(TcpMeeting, WhoDoesNotComeIsNamed) {
               HasSubstr("ranks 1, 2 of the 3 that WORLD_SIZE counts have not come to localhost"));
   EXPECT_THAT(problem(1), HasSubstr("rank 0 cannot be reached at localhost"));
   EXPECT_THAT(problem(1), HasSubstr("nobody listens there"));
-}
-
-// What a rank says in two seconds of waiting for those that do not come.
-std::string said_in_two_seconds(const MeetingPlace& place) {
-  std::mutex mutex;
-  std::string said;
-  try {
-    const TcpMesh mesh(place, std::chrono::seconds(2), [&](const std::string& line) {
-      const std::lock_guard lock(mutex);
-      said += line + "\n";
-    });
-    ADD_FAILURE() << "met";
-  } catch (const Error&) {
-  }
-  return said;
-}
-
-TEST(TcpMeeting, WhoWaitsSaysForWhomAndSinceWhen) {
-  const int port = free_port();
-  EXPECT_THAT(said_in_two_seconds({"localhost", port, 0, 3, ""}),
-              testing::ContainsRegex("rank 0 of 3 has waited since [0-9:]+ \\([12] s\\) at "
-                                     "localhost:[0-9]+ for ranks 1, 2, which have not come"));
-  EXPECT_THAT(said_in_two_seconds({"localhost", port, 1, 3, ""}),
-              testing::ContainsRegex("rank 1 of 3 .* for rank 0 at localhost:.*: nobody listens"));
-  // A name that nobody has: of rank 0, which listens whatever its name is, a doubt.
-  const std::string nobody = "nobody.invalid";
-  EXPECT_THAT(said_in_two_seconds({nobody, port, 1, 3, ""}),
-              HasSubstr("its name cannot be resolved: "));
-  EXPECT_THAT(said_in_two_seconds({nobody, port, 0, 3, ""}),
-              HasSubstr("(MASTER_ADDR nobody.invalid: its name cannot be resolved: "));
-}
-
-TEST(TcpMeeting, WhoTurnedARankAwaySaysSo) {
-  const int port = free_port();
-  std::thread other([&] {
-    EXPECT_ANY_THROW(TcpMesh({"localhost", port, 1, 3, ""}, std::chrono::seconds(5)));
-  });
-  EXPECT_THAT(said_in_two_seconds({"localhost", port, 0, 2, ""}),
-              HasSubstr("for rank 1, which has not come (one was turned away: WORLD_SIZE is 3 on "
-                        "rank 1, and 2 on rank 0)"));
-  other.join();
-}
-
-// One that is stopped keeps its connections, and all would stand still without a word.
-TEST(TcpMesh, SaysWhichRankSendsNothing) {
-  const int port = free_port();
-  std::mutex mutex;
-  std::string said;
-  const auto say = [&](const std::string& line) {
-    const std::lock_guard lock(mutex);
-    said += line + "\n";
-  };
-  const TcpMesh::Lane lane{7, 7};
-  std::thread other([&] {
-    TcpMesh mesh({"localhost", port, 1, 2, ""}, std::chrono::seconds(20));
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    mesh.send(0, lane, 1, {});
-    mesh.conclude(std::chrono::seconds(5));
-  });
-  {
-    TcpMesh mesh({"localhost", port, 0, 2, ""}, std::chrono::seconds(20), say,
-                 std::chrono::milliseconds(100));
-    EXPECT_EQ(mesh.receive(1, lane).label, 1U);
-    mesh.conclude(std::chrono::seconds(5));
-  }
-  other.join();
-  EXPECT_THAT(said, HasSubstr("rank 0 of 2 has waited for 0 s for rank 1, which is connected and "
-                              "sends nothing"));
-  EXPECT_LE(std::ranges::count(said, '\n'), 3);  // after 100, 200, 400 ms
 }
 
 TEST(TcpMesh, ARankThatSendsNothingForTooLongEndsTheGroup) {
@@ -396,19 +301,6 @@ TEST(TcpMesh, ARankThatSendsNothingForTooLongEndsTheGroup) {
   }
 }
 
-TEST(TcpMeeting, RanksThatMeetAtOnceSayNothing) {
-  const int port = free_port();
-  std::atomic<int> lines = 0;
-  const auto meet_as = [&](int rank) {
-    const TcpMesh mesh({"localhost", port, rank, 2, ""}, std::chrono::seconds(20),
-                       [&](const std::string&) { ++lines; });
-  };
-  std::thread other([&] { meet_as(1); });
-  meet_as(0);
-  other.join();
-  EXPECT_EQ(lines, 0);
-}
-
 TEST(TcpMeeting, APortThatIsTakenIsReported) {
   const TcpSocket taken = listen_on(0);
   try {
@@ -416,115 +308,6 @@ TEST(TcpMeeting, APortThatIsTakenIsReported) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(text_of(error), HasSubstr("choose another MASTER_PORT"));
-  }
-}
-
-std::optional<MeetingPlace> place_of(const std::map<std::string, std::string>& variables) {
-  return meeting_place([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
-}
-
-// Each process would train the whole run by itself.
-TEST(TcpMeeting, APartOfTheVariablesIsRefusedNamingTheRest) {
-  const std::pair<const char*, const char*> all[] = {
-      {"MASTER_ADDR", "h"}, {"MASTER_PORT", "6000"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}};
-  for (unsigned chosen = 0; chosen < 15; ++chosen) {
-    std::map<std::string, std::string> variables;
-    for (size_t i = 0; i < 4; ++i) {
-      if (chosen >> i & 1U) variables.insert(all[i]);
-    }
-    const bool is_none = variables.empty();
-    // One that a script left empty, and what torchrun sets besides.
-    variables[all[0].first];
-    if (is_none) {
-      EXPECT_FALSE(place_of(variables));
-      variables["LOCAL_RANK"] = "0";
-    }
-    try {
-      place_of(variables);
-      ADD_FAILURE() << chosen;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::invalid);
-      const std::string text = text_of(error);
-      const std::string missing = text.substr(text.find("but not"), text.find(": ranks"));
-      for (size_t i = 0; i < 4; ++i) {
-        const bool is_given = chosen >> i & 1U;
-        EXPECT_EQ(text.find(std::string(" ") + all[i].first + "=") != std::string::npos, is_given);
-        if (!is_given) {
-          EXPECT_THAT(missing, HasSubstr(all[i].first));
-        }
-      }
-    }
-  }
-}
-
-TEST(TcpMeeting, AnMpiLauncherOfOneProcessLeavesTheVariablesAsTheyAre) {
-  std::map<std::string, std::string> variables = {
-      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "6000"}};
-  variables["PMIX_RANK"] = "0";
-  EXPECT_FALSE(place_of(variables));  // of nobody knows how many
-  variables["OMPI_COMM_WORLD_SIZE"] = "1";
-  EXPECT_TRUE(place_of(variables));
-  variables.erase("RANK");
-  EXPECT_ANY_THROW(place_of(variables));
-  variables["OMPI_COMM_WORLD_SIZE"] = "2";
-  EXPECT_FALSE(place_of(variables));
-}
-
-// Its agent may have taken the port that it names.
-TEST(TcpMeeting, TorchrunsRanksMeetDespiteItsAgent) {
-  std::map<std::string, std::string> variables = {{"MASTER_ADDR", "h"},
-                                                  {"MASTER_PORT", "6000"},
-                                                  {"RANK", "1"},
-                                                  {"WORLD_SIZE", "4"},
-                                                  {"LOCAL_WORLD_SIZE", "4"},
-                                                  {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-                                                  {"TORCHELASTIC_RUN_ID", "none"},
-                                                  {"SLURM_STEP_ID", "3"}};
-  ASSERT_TRUE(place_of(variables));
-  EXPECT_EQ(place_of(variables)->port, 6000);
-  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
-  const auto first = place_of(variables);
-  EXPECT_EQ(first->port, 6001);
-  // Agents may be steps of their own, each under a launcher of one process.
-  variables["SLURM_STEP_ID"] = "4";
-  variables["PMI_SIZE"] = "1";
-  EXPECT_EQ(place_of(variables)->job, first->job);
-  variables["MASTER_PORT"] = "65535";
-  EXPECT_EQ(place_of(variables)->port, 65534);
-}
-
-TEST(TcpMeeting, TheEnvironmentSaysWhere) {
-  std::map<std::string, std::string> variables;
-  const auto place = [&] { return place_of(variables); };
-  EXPECT_FALSE(place());
-  variables = {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "6000"}, {"RANK", "1"}, {"WORLD_SIZE", "4"}};
-  ASSERT_TRUE(place());
-  EXPECT_EQ(place()->host, "h");
-  EXPECT_EQ(place()->rank, 1);
-  EXPECT_EQ(place()->size, 4);
-  EXPECT_EQ(place()->port, 6000);
-  variables["OMPI_COMM_WORLD_SIZE"] = "4";
-  EXPECT_FALSE(place());
-  variables.erase("OMPI_COMM_WORLD_SIZE");
-  variables["WORLD_SIZE"] = "1";
-  EXPECT_ANY_THROW(place());  // of which rank 1 is none
-  variables["RANK"] = "0";
-  EXPECT_FALSE(place());
-  variables["WORLD_SIZE"] = "2";
-  for (const char* wrong : {"h:6000", "tcp://h", "10.0.0.1 172.17.0.1", "h\n", "a,b"}) {
-    variables["MASTER_ADDR"] = wrong;
-    EXPECT_ANY_THROW(place()) << wrong;
-  }
-  variables["MASTER_ADDR"] = "fe80::1";
-  EXPECT_EQ(place()->host, "fe80::1");
-  variables["MASTER_ADDR"] = "[::1]";
-  EXPECT_EQ(place()->host, "::1");
-  for (const char* wrong : {"-1", "x", "99999999999", "3.0"}) {
-    variables["WORLD_SIZE"] = wrong;
-    EXPECT_ANY_THROW(place()) << wrong;
   }
 }
 

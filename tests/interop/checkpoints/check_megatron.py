@@ -5,7 +5,8 @@
 FOLDER holds mlm (a tree of Megatron-LM), te_stub and ssm_stub (stand-ins for Transformer Engine and others), cpu_driver.py (runs jobs with torch.cuda pretended) and
 venv/bin/python (3.12 with torch, einops, triton, numpy).
   logits   transformers' tiny models of CASES become runs at each of LAYOUTS; the logits are transformers' to 8e-6 of their mean size (gated delta nets: 1e-4)
-  losses   runs are resharded, optimizer included, and continued at each of CONTINUED: losses (MTP layers' and balancing ones, too) are those of Megatron-LM's own continuation, to 1e-5 in fp32 and 2.5e-5 in bf16
+  losses   runs are resharded, optimizer included, and continued at each of LAYOUTS: losses (MTP layers' and balancing ones, too) are those of Megatron-LM's own continuation, to 1e-5 in fp32 and 2.5e-5 in bf16
+  trained  `ferry train` continues those of TRAINED at each of LAYOUTS and saves at iteration SAVED, from which Megatron-LM goes on at the same layout: losses as before
 Prints a table; fails when anything differs."""
 import json, os, re, shlex, subprocess, sys, tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../fixtures'))
@@ -18,24 +19,24 @@ CASES = ['glm4_moe', 'glm4_moe_plain', 'gpt_oss', 'deepseek_v32', 'glm_moe_dsa',
          'qwen3_next', 'qwen3_5_text', 'qwen3_5_moe_text', 'nemotron_h', 'nemotron_h_latent']
 # Options of ferry, arguments of Megatron-LM.
 LAYOUTS = {'TP2': ('--tp 2', '--tensor-model-parallel-size 2 --sequence-parallel'),
-           'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1')}
-CONTINUED = {**LAYOUTS, 'PP2': ('--pp 2', '--pipeline-model-parallel-size 2')}
+           'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1'),
+           'PP2': ('--pp 2', '--pipeline-model-parallel-size 2')}
 STAGES = {'nemotron': ' --decoder-first-pipeline-num-layers 3'}  # of an odd number of layers
 BAR = 8e-6
 # Models with gated delta nets: transformers' own fp32 is 2.5e-5 to 5.4e-5 away from its fp64.
 BARS = {'qwen3_next': 1e-4, 'qwen3_5_text': 1e-4, 'qwen3_5_moe_text': 1e-4}
 LOSS_BARS = {'g_f32_glm45_mtp': 1e-5, 'g_glm45_mtp': 2.5e-5, 'g_f32_gptoss': 1e-5, 'g_f32_qwen3next': 1e-5, 'g_f32_nemotron3': 1e-5}
-OF_TRAINING = {'glm45': '--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4', 'gptoss': '--no-bias-dropout-fusion --expert-tensor-parallel-size 1',
+OF_TRAINING = {'glm45': '--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4', 'gptoss': '--no-bias-dropout-fusion --expert-tensor-parallel-size 1 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3',
                'nemotron': '--disable-mamba-mem-eff-path'}  # what a model does not say, by a part of the run's name
 PROGRAMS = {'nemotron': 'pretrain_hybrid.py'}
-LAST = 12  # iteration of the continuations
+TRAINED = ['g_f32_gptoss', 'g_f32_glm45_mtp']
+BEGUN, SAVED, LAST = 5, 8, 12  # iterations: of the runs, of what ferry train saves, of the continuations
 IN_FP32 = {'deepseek_v32': ['--no-dsa-indexer-rotate-activation'], 'nemotron_h': ['--disable-mamba-mem-eff-path'], 'nemotron_h_latent': ['--disable-mamba-mem-eff-path']}  # which Megatron-LM has for bf16 alone
 ON_CPU = ('--distributed-backend gloo --no-rope-fusion --no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion --attention-backend unfused '
           '--ckpt-format torch_dist --vocab-size 250')
 TRAINING = ('--use-checkpoint-args --split 99,1,0 --seq-length 64 --micro-batch-size 2 --global-batch-size 8 --lr 1e-3 --min-lr 1e-4 --lr-decay-iters 100 --lr-warmup-iters 5 '
             '--lr-decay-style cosine --weight-decay 0.1 --adam-beta2 0.95 --tokenizer-type NullTokenizer --make-vocab-size-divisible-by 32 --log-interval 1 --attention-dropout 0 '
-            '--hidden-dropout 0 --train-iters 30 --eval-iters 0 --eval-interval 1000 --transformer-impl transformer_engine --seed 1234 '
-            f'--exit-interval {LAST}')
+            '--hidden-dropout 0 --train-iters 30 --eval-iters 0 --eval-interval 1000 --transformer-impl transformer_engine --seed 1234')
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 def run_jobs(folder, jobs, work):
@@ -68,7 +69,7 @@ def logits_jobs(ferry, work):
 def distance(work, case, layout):
     """Of all logits, over their mean size."""
     right = np.load(f'{work}/{case}.npz')['logits']
-    parts = [np.load(f'{work}/{case}_{layout}.{rank}.npz')['logits'] for rank in (0, 1)]
+    parts = [np.load(f'{work}/{case}_{layout}.{rank}.npz')['logits'] for rank in ((1,) if layout == 'PP2' else (0, 1))]
     wholes = [np.concatenate(parts, -1)] if layout == 'TP2' else parts
     return max(float(np.abs(whole[..., :250] - right).max() / np.abs(right).mean()) for whole in wholes)
 
@@ -81,6 +82,10 @@ def model_flags(ferry, run, work):
     words = shlex.split(re.search(r'^load with (.*)$', said, re.M)[1])
     return words[words.index('--use-checkpoint-args') + 1:]
 
+def trained(ferry, load, save, words, ranks):
+    """Continues a run with ferry train, all ranks in one process."""
+    call(ferry, 'train', '--device', 'cpu', '--load', load, '--save', save, '--save-interval', '100', *words, '--exit-interval', str(SAVED), *ranks.split())
+
 def training_jobs(ferry, peers, work):
     data = os.path.realpath(f'{peers}/../data/corpus_a_text_document')
     for run in LOSS_BARS:
@@ -89,18 +94,22 @@ def training_jobs(ferry, peers, work):
         program = by_run(PROGRAMS, run, 'pretrain_gpt.py')
         def continued(name, load, more, ranks):
             return job(name, work, [program, '--load', load, '--data-path', data, '--data-cache-path', f'{work}/cache_{name}', *TRAINING.split(), *flags, *ON_CPU.split(),
-                                    *precision, *more.split()], ranks=ranks)
+                                    *precision, '--exit-interval', str(LAST), *more.split()], ranks=ranks)
         yield continued(f'{run}_alone', f'{peers}/{run}', '', 1)
-        for layout, (options, arguments) in CONTINUED.items():
+        for layout, (options, arguments) in LAYOUTS.items():
             if layout == 'PP2': options += by_run(STAGES, run)
             if 'gptoss' in run and layout == 'TP2': options += ' --etp 1'  # biases of experts stay whole
             call(ferry, 'reshard', f'{peers}/{run}', f'{work}/{run}_{layout}', *options.split(), *(['--dp', '2'] if layout == 'EP2' else []))
             yield continued(f'{run}_{layout}', f'{work}/{run}_{layout}', arguments, 2)
+            if run not in TRAINED: continue
+            name, ranks = f'{run}_trained_{layout}', f'{arguments} --data-parallel-size 2' if layout == 'EP2' else arguments
+            trained(ferry, f'{peers}/{run}', f'{work}/{name}', ['--data-path', data, '--data-cache-path', f'{work}/cache_{name}', *TRAINING.split(), *flags, '--vocab-size', '250'], ranks)
+            yield continued(name, f'{work}/{name}', arguments, 2)
 
 def losses(work, name):
-    """Of each iteration, its number and all losses that its line has."""
+    """All losses that the line of an iteration has, by its number."""
     with open(f'{work}/{name}.log') as log:
-        return [[int(n), *map(float, re.findall(r'loss: (\S+)', rest))] for n, rest in re.findall(r'iteration +(\d+)/ (.*)', log.read())]
+        return {int(n): [float(loss) for loss in re.findall(r'loss: (\S+)', rest)] for n, rest in re.findall(r'iteration +(\d+)/ (.*)', log.read())}
 
 def main(ferry, folder, peers):
     failed = 0
@@ -118,10 +127,12 @@ def main(ferry, folder, peers):
                 report(name, found <= BARS.get(case, BAR), f'logits {found:.2e} of their mean size')
         for run, bar in LOSS_BARS.items():
             alone = losses(work, f'{run}_alone')
-            for layout in CONTINUED:
-                ours = losses(work, f'{run}_{layout}') if done[f'{run}_{layout}'] else []
-                found = max((abs(b - a) / (abs(a) or 1) for x, y in zip(alone, ours) for a, b in zip(x, y)), default=float('nan'))
-                report(f'{run}_{layout}', len(ours) == len(alone) == LAST - 5 and found <= bar, f'{len(ours)} iterations: losses {found:.1e}')
+            for name in [f'{run}{kind}_{layout}' for kind in ('', '_trained') for layout in LAYOUTS]:
+                if name not in done: continue
+                ours = losses(work, name) if done[name] else {}
+                found = max((abs(b - a) / (abs(a) or 1) for i in ours for a, b in zip(alone[i], ours[i], strict=True)), default=float('nan'))
+                first = SAVED if '_trained_' in name else BEGUN
+                report(name, list(ours) == list(range(first + 1, LAST + 1)) and found <= bar, f'{len(ours)} iterations: losses {found:.1e}')
         if failed:
             for name, good in done.items():
                 if not good:

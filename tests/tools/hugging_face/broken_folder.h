@@ -44,6 +44,11 @@ struct Shard {
 };
 
 struct BrokenFolder : Program {
+  static constexpr const char* kNorm = "model.layers.1.input_layernorm.weight";
+  static constexpr const char* kExpert = "model.layers.1.block_sparse_moe.experts.2.w1.weight";
+  static constexpr const char* kExpertScales =
+      "model.layers.1.block_sparse_moe.experts.2.w1.weight_scale_inv";
+
   std::string model;
 
   void SetUp() override {
@@ -93,6 +98,48 @@ struct BrokenFolder : Program {
   void lose(const std::string& name) const {
     edit_shard(name, [&](Shard& shard) { shard.remove(name); });
     edit_index([&](nlohmann::json& map) { map.erase(name); });
+  }
+
+  // Ways of breaking it that several commands are asked about.
+  void give_an_unknown_type() const {
+    edit_config("model_type", "unheard_of");
+    edit_config("architectures", {"UnheardOfForCausalLM"});
+  }
+  void lose_a_shard() const { std::filesystem::remove(shard_of(kNorm)); }
+  void cut_a_shard() const {
+    std::filesystem::resize_file(shard_of(kNorm), std::filesystem::file_size(shard_of(kNorm)) - 8);
+  }
+  void name_a_ghost_in_the_index() const {
+    edit_index([](nlohmann::json& map) { map["model.ghost.weight"] = map.front(); });
+  }
+  void lose_a_name_of_the_index() const {
+    edit_index([](nlohmann::json& map) { map.erase(kNorm); });
+  }
+  void lose_the_output_layer() const {  // which a model of an unknown type has by this member alone
+    edit_config("tie_word_embeddings", false);
+    lose("lm_head.weight");
+  }
+  void misspell_a_norm() const { rename(kNorm, "model.layers.1.input_layer_norm.weight"); }
+  void rename_scales() const { rename(kExpertScales, "model.layers.1.block_sparse_moe.scales"); }
+  void change_a_shape() const {
+    edit_shard(kNorm, [](Shard& shard) {
+      nlohmann::json& shape = shard.header[kNorm]["shape"];
+      shape.insert(shape.begin(), 1);
+    });
+  }
+  void change_a_dtype() const {
+    edit_shard(kNorm, [](Shard& shard) { shard.header[kNorm]["dtype"] = "F16"; });
+  }
+
+  /// `look` at a copy that `change` has broken; both see it as `model`.
+  void with_broken_copy(const std::function<void()>& change, const std::function<void()>& look) {
+    const std::string healthy = model;
+    model = path("broken");
+    std::filesystem::copy(healthy, model, std::filesystem::copy_options::recursive);
+    change();
+    look();
+    std::filesystem::remove_all(model);
+    model = healthy;
   }
 };
 

@@ -11,7 +11,6 @@
 
 namespace {
 
-namespace fs = std::filesystem;
 using ferry::test::BrokenFolder;
 using ferry::test::fixture;
 using ferry::test::Outcome;
@@ -20,9 +19,6 @@ using ferry::test::Shard;
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr const char* kNorm = "model.layers.1.input_layernorm.weight";
-constexpr const char* kExpert = "model.layers.1.block_sparse_moe.experts.2.w1.weight";
 
 // inspect wraps its lines.
 std::string on_one_line(const std::string& text) {
@@ -53,58 +49,37 @@ struct Broken : BrokenFolder {
 
   // Breaks the folder in every way, each time a new copy.
   void break_in_every_way(bool of_known_family) {
-    const std::string healthy = model;
     expect_healthy();
-    int count = 0;
     const auto way = [&](const std::string& what, const std::function<void()>& change,
                          bool note = false) {
       SCOPED_TRACE(what);
-      model = path("broken" + std::to_string(++count));
-      fs::copy(healthy, model, fs::copy_options::recursive);
-      change();
-      expect_said(what, note);
+      with_broken_copy(change, [&] { expect_said(what, note); });
     };
-    const auto lose = [&](const std::string& name) {
-      return [this, name] { BrokenFolder::lose(name); };
-    };
-    way("missing", [&] { fs::remove(shard_of(kNorm)); });
-    way("bytes", [&] { fs::resize_file(shard_of(kNorm), fs::file_size(shard_of(kNorm)) - 8); });
-    way(kNorm, lose(kNorm));
-    way("experts", lose(kExpert));
-    way(of_known_family ? "lm_head" : "output layer",
-        [&] {  // a model of an unknown type may have no output layer but by this member
-          edit_config("tie_word_embeddings", false);
-          lose("lm_head.weight")();
-        });
-    way("input_layernorm", [&] { rename(kNorm, "model.layers.1.input_layer_norm.weight"); });
+    way("missing", [&] { lose_a_shard(); });
+    way("bytes", [&] { cut_a_shard(); });
+    way(kNorm, [&] { lose(kNorm); });
+    way("experts", [&] { lose(kExpert); });
+    way(of_known_family ? "lm_head" : "output layer", [&] { lose_the_output_layer(); });
+    way("input_layernorm", [&] { misspell_a_norm(); });
     way("names 1 tensor that none of the shards holds: model.ghost.weight",
-        [&] { edit_index([&](json& map) { map["model.ghost.weight"] = map.front(); }); });
+        [&] { name_a_ghost_in_the_index(); });
     way("lacks 1 tensor that the shards hold: " + std::string(kNorm),
-        [&] { edit_index([](json& map) { map.erase(kNorm); }); });
+        [&] { lose_a_name_of_the_index(); });
     way("layers", [&] { edit_config("num_hidden_layers", 40); });
     way("model.embed_tokens.weight", [&] { edit_config("hidden_size", 72); });
     way("experts", [&] { edit_config("num_local_experts", 9); });
-    const std::string scales = std::string(kExpert) + "_scale_inv";
-    way(kExpert, lose(scales));
-    way(kExpert, [&] { rename(scales, "model.layers.1.block_sparse_moe.scales"); });
-    way(kNorm, [&] {
-      edit_shard(kNorm, [](Shard& shard) {
-        json& shape = shard.header[kNorm]["shape"];
-        shape.insert(shape.begin(), 1);
-      });
-    });
+    way(kExpert, [&] { lose(kExpertScales); });
+    way(kExpert, [&] { rename_scales(); });
+    way(kNorm, [&] { change_a_shape(); });
     way(
-        std::string(kNorm) + ": is float16",
-        [&] { edit_shard(kNorm, [](Shard& shard) { shard.header[kNorm]["dtype"] = "F16"; }); },
-        true);
+        std::string(kNorm) + ": is float16", [&] { change_a_dtype(); }, true);
   }
 };
 
 TEST_F(Broken, IsSaidOfAKnownFamily) { break_in_every_way(true); }
 
 TEST_F(Broken, IsSaidOfAModelOfAnUnknownType) {
-  edit_config("model_type", "unheard_of");
-  edit_config("architectures", {"UnheardOfForCausalLM"});
+  give_an_unknown_type();
   break_in_every_way(false);
 }
 
@@ -179,7 +154,7 @@ TEST_F(Broken, AsIsCopiesIt) {
 }
 
 TEST_F(Broken, ShardsWithoutTheirIndexAreRead) {
-  edit_index([&](json& map) { map["model.ghost.weight"] = map.front(); });
+  name_a_ghost_in_the_index();
   const std::string convert = "convert " + model + " " + path("out") + " --to ";
   for (const std::string target : {"hf", "torch_dist", "safetensors"}) {
     const Outcome refused = ferry(convert + target);

@@ -21,9 +21,6 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-constexpr const char* kNormName = "model.layers.1.input_layernorm.weight";
-constexpr const char* kExpertName = "model.layers.1.block_sparse_moe.experts.2.w1.weight";
-
 struct Checked : BrokenFolder {
   void SetUp() override {
     BrokenFolder::SetUp();
@@ -72,17 +69,11 @@ struct Way {
 
 struct Ways : Checked {
   void try_all(const std::vector<Way>& ways) {
-    const std::string healthy = model;
-    int count = 0;
     for (const Way& way : ways) {
       SCOPED_TRACE(way.kind + " " + way.what);
-      model = path("broken" + std::to_string(++count));
-      fs::copy(healthy, model, fs::copy_options::recursive);
-      way.change();
-      expect_found(way.kind, way.what, way.is_problem, way.options);
-      fs::remove_all(model);
+      with_broken_copy(way.change,
+                       [&] { expect_found(way.kind, way.what, way.is_problem, way.options); });
     }
-    model = healthy;
   }
   void remove(const std::string& file) const { ASSERT_TRUE(fs::remove(model + "/" + file)); }
   void erase_config(const std::string& member) const {
@@ -90,103 +81,85 @@ struct Ways : Checked {
   }
 
   std::vector<Way> ways_of_files() {
-    return {
-        {"files", "is missing: the index has", [&] { fs::remove(shard_of(kNormName)); }},
-        {"files", "model-00001-of",
-         [&] {
-           fs::remove(shard_of("model.norm.weight"));
-           fs::remove(shard_of("model.embed_tokens.weight"));
-         }},
-        {"files", "bytes",
-         [&] { fs::resize_file(shard_of(kNormName), fs::file_size(shard_of(kNormName)) - 8); }},
-        {"files", "no weights",
-         [&] {
-           for (const auto& each : fs::directory_iterator(model)) {
-             if (each.path().extension() == ".safetensors") fs::remove(each.path());
-           }
-           fs::remove(index_path());
-         }},
-        {"index", "names 1 tensor that none of the shards holds: model.ghost.weight",
-         [&] { edit_index([&](json& map) { map["model.ghost.weight"] = map.front(); }); }},
-        {"index", "lacks 1 tensor", [&] { edit_index([](json& map) { map.erase(kNormName); }); }},
-        {"index", "places 1 tensor in the wrong shards",
-         [&] {
-           edit_index([](json& map) {
-             for (const json& file : map) {
-               if (file == map[kNormName]) continue;
-               map[kNormName] = json(file);
-               break;
-             }
-           });
-         }},
-        {"index", "not JSON", [&] { write(index_path(), R"({"weight_map": )"); }},
-        {"index", "does not find the weights", [&] { fs::remove(index_path()); }},
-        {"index", "does not find the weights", [&] { fs::remove(index_path()); }, "--for vllm",
-         false},
-        {"files", "vLLM reads consolidated",
-         [&] { fs::copy(shard_of(kNormName), model + "/consolidated.safetensors"); }, "", false},
-        {"config", "no config.json", [&] { remove("config.json"); }},
-        {"config", "config.json", [&] { write(model + "/config.json", "{"); }},
-        {"config", "modeling_own.py",
-         [&] {
-           edit_config("auto_map", {{"AutoModel", "modeling_own.Own"}});
-           edit_config("model_type", "own");
-         }},
-        {"config", "modeling_own.py",
-         [&] {
-           edit_config("auto_map", {{"AutoModel", "modeling_own.Own"}});
-         },
-         "", false},
-        {"tokenizer", "no tokenizer files", [&] { remove("tokenizer.json"); }, "", false},
-        {"tokenizer", "no tokenizer files", [&] { remove("tokenizer.json"); }, "--for sglang"},
-        {"tokenizer", "tokenizer.json is not valid JSON",
-         [&] { write(model + "/tokenizer.json", "{"); }},
-        {"tokenizer", "ids up to 100000",
-         [&] {
-           edit(model + "/tokenizer.json",
-                [](json& file) { file["model"]["vocab"]["b"] = 100000; });
-         }},
-        {"generation", "eos_token_id 99999 is outside",
-         [&] { write(model + "/generation_config.json", R"({"eos_token_id": [1, 99999]})"); }, "",
-         false}};
+    return {{"files", "is missing: the index has", [&] { lose_a_shard(); }},
+            {"files", "model-00001-of",
+             [&] {
+               fs::remove(shard_of("model.norm.weight"));
+               fs::remove(shard_of("model.embed_tokens.weight"));
+             }},
+            {"files", "bytes", [&] { cut_a_shard(); }},
+            {"files", "no weights",
+             [&] {
+               for (const auto& each : fs::directory_iterator(model)) {
+                 if (each.path().extension() == ".safetensors") fs::remove(each.path());
+               }
+               fs::remove(index_path());
+             }},
+            {"index", "names 1 tensor that none of the shards holds: model.ghost.weight",
+             [&] { name_a_ghost_in_the_index(); }},
+            {"index", "lacks 1 tensor", [&] { lose_a_name_of_the_index(); }},
+            {"index", "places 1 tensor in the wrong shards",
+             [&] {
+               edit_index([](json& map) {
+                 for (const json& file : map) {
+                   if (file == map[kNorm]) continue;
+                   map[kNorm] = json(file);
+                   break;
+                 }
+               });
+             }},
+            {"index", "not JSON", [&] { write(index_path(), R"({"weight_map": )"); }},
+            {"index", "does not find the weights", [&] { fs::remove(index_path()); }},
+            {"index", "does not find the weights", [&] { fs::remove(index_path()); }, "--for vllm",
+             false},
+            {"files", "vLLM reads consolidated",
+             [&] { fs::copy(shard_of(kNorm), model + "/consolidated.safetensors"); }, "", false},
+            {"config", "no config.json", [&] { remove("config.json"); }},
+            {"config", "config.json", [&] { write(model + "/config.json", "{"); }},
+            {"config", "modeling_own.py",
+             [&] {
+               edit_config("auto_map", {{"AutoModel", "modeling_own.Own"}});
+               edit_config("model_type", "own");
+             }},
+            {"config", "modeling_own.py",
+             [&] {
+               edit_config("auto_map", {{"AutoModel", "modeling_own.Own"}});
+             },
+             "", false},
+            {"tokenizer", "no tokenizer files", [&] { remove("tokenizer.json"); }, "", false},
+            {"tokenizer", "no tokenizer files", [&] { remove("tokenizer.json"); }, "--for sglang"},
+            {"tokenizer", "tokenizer.json is not valid JSON",
+             [&] { write(model + "/tokenizer.json", "{"); }},
+            {"tokenizer", "ids up to 100000",
+             [&] {
+               edit(model + "/tokenizer.json",
+                    [](json& file) { file["model"]["vocab"]["b"] = 100000; });
+             }},
+            {"generation", "eos_token_id 99999 is outside",
+             [&] { write(model + "/generation_config.json", R"({"eos_token_id": [1, 99999]})"); },
+             "", false}};
   }
 
   std::vector<Way> ways_of_tensors(bool of_known_family) {
-    const std::string scales = std::string(kExpertName) + "_scale_inv";
     return {
-        {"missing", kNormName, [&] { lose(kNormName); }},
-        {"missing", "experts", [&] { lose(kExpertName); }},
+        {"missing", kNorm, [&] { lose(kNorm); }},
+        {"missing", "experts", [&] { lose(kExpert); }},
         {"missing", of_known_family ? "lm_head.weight" : "the output layer",
-         [&] {
-           edit_config("tie_word_embeddings", false);
-           lose("lm_head.weight");
-         }},
-        {"missing", "input_layernorm",
-         [&] { rename(kNormName, "model.layers.1.input_layer_norm.weight"); }},
+         [&] { lose_the_output_layer(); }},
+        {"missing", "input_layernorm", [&] { misspell_a_norm(); }},
         {"missing", "layers", [&] { edit_config("num_hidden_layers", 40); }},
         {"shape", "model.embed_tokens.weight", [&] { edit_config("hidden_size", 72); }},
         {"shape", "model.embed_tokens.weight", [&] { edit_config("vocab_size", 7000); }},
         {"missing", "experts", [&] { edit_config("num_local_experts", 9); }},
-        {"shape", kNormName,
-         [&] {
-           edit_shard(kNormName, [](Shard& shard) {
-             json& shape = shard.header[kNormName]["shape"];
-             shape.insert(shape.begin(), 1);
-           });
-         }},
-        {"dtype", std::string(kNormName) + ": is float16",
-         [&] {
-           edit_shard(kNormName, [](Shard& shard) { shard.header[kNormName]["dtype"] = "F16"; });
-         },
-         "", false},
-        {"quantisation", kExpertName, [&, scales] { lose(scales); }},
-        {"quantisation", kExpertName,
-         [&, scales] { rename(scales, "model.layers.1.block_sparse_moe.scales"); }},
+        {"shape", kNorm, [&] { change_a_shape(); }},
+        {"dtype", std::string(kNorm) + ": is float16", [&] { change_a_dtype(); }, "", false},
+        {"quantisation", kExpert, [&] { lose(kExpertScales); }},
+        {"quantisation", kExpert, [&] { rename_scales(); }},
         {"quantisation", "are not quantised, and config.json does not except",
-         [&, scales] {
-           lose(scales);
-           edit_shard(kExpertName, [](Shard& shard) {
-             json& tensor = shard.header[kExpertName];
+         [&] {
+           lose(kExpertScales);
+           edit_shard(kExpert, [](Shard& shard) {
+             json& tensor = shard.header[kExpert];
              tensor["dtype"] = "BF16";
              tensor["shape"][1] = tensor["shape"][1].get<int64_t>() / 2;
            });
@@ -232,21 +205,19 @@ TEST_F(Ways, AreFoundInFiles) { try_all(ways_of_files()); }
 TEST_F(Ways, AreFoundInTensorsOfAKnownFamily) { try_all(ways_of_tensors(true)); }
 
 TEST_F(Ways, AreFoundInTensorsOfAnUnknownType) {
-  edit_config("model_type", "unheard_of");
-  edit_config("architectures", {"UnheardOfForCausalLM"});
+  give_an_unknown_type();
   expect_healthy();
   try_all(ways_of_tensors(false));
 }
 
 // A line a problem, with what to do, in the words of the command line.
 TEST_F(Ways, AreALineEach) {
-  lose(kNormName);
-  edit_config("tie_word_embeddings", false);
-  lose("lm_head.weight");
+  lose(kNorm);
+  lose_the_output_layer();
   const Outcome outcome = ferry("check " + model);
   EXPECT_EQ(outcome.code, 4);
   EXPECT_THAT(outcome.out, HasSubstr("model (mixtral): 2 problems\n  problem: "));
-  EXPECT_THAT(outcome.out, HasSubstr(std::string("  problem: ") + kNormName + ": is missing; "));
+  EXPECT_THAT(outcome.out, HasSubstr(std::string("  problem: ") + kNorm + ": is missing; "));
   EXPECT_THAT(outcome.out, HasSubstr("(convert with --fill-from DIR)\n"));
   EXPECT_THAT(outcome.err, HasSubstr("ferry: error: "));
   EXPECT_THAT(outcome.err, HasSubstr("2 problems found"));
@@ -276,13 +247,36 @@ TEST_F(Ways, AreFoundAgainstTheOriginal) {
   fs::copy(model, original, fs::copy_options::recursive);
   write(original + "/chat_template.jinja", "{{ messages }}");
   const std::string module = "model.layers.1.self_attn.q_proj.weight";
-  try_all({{"missing", kNormName, [&] { lose(kNormName); }, like},
-           {"left_over", "model.new_norm.weight",
-            [&] { rename(kNormName, "model.new_norm.weight"); }, like},
+  try_all({{"missing", kNorm, [&] { lose(kNorm); }, like},
+           {"left_over", "model.new_norm.weight", [&] { rename(kNorm, "model.new_norm.weight"); },
+            like},
            {"config", "rms_norm_eps", [&] { edit_config("rms_norm_eps", 0.5); }, like, false},
            {"files", "chat_template.jinja", [] {}, like, false}});
   const Outcome missing = ferry("check " + model + " --like " + path("nowhere"));
   EXPECT_EQ(missing.code, 3);
+}
+
+// The norm of what the embedding has normalised.
+TEST_F(Checked, WhatNoFirstLayerOfATypeHasIsNotMissed) {
+  give_an_unknown_type();
+  const json map = json::parse(read(index_path()))["weight_map"];
+  for (const auto& [name, file] : map.items()) {
+    const size_t norm = name.find("input_layernorm.");
+    if (norm == std::string::npos) continue;
+    if (name.starts_with("model.layers.0.")) {
+      lose(name);
+    } else {
+      rename(name, name.substr(0, norm) + "attn_norm.weight");
+    }
+  }
+  const std::string first = "model.layers.0.attn_norm.weight";
+  expect_found("missing", first, false, "");
+  edit_config("model_type", "modernbert-decoder");
+  expect_healthy();
+  lose("model.layers.2.attn_norm.weight");
+  expect_found("missing", "model.layers.2.attn_norm.weight", true, "");
+  lose("model.layers.0.post_attention_layernorm.weight");
+  expect_found("missing", "model.layers.0.post_attention_layernorm.weight", false, "");
 }
 
 // Quantised or not, a model has the same parameters.

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -6,6 +8,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/rank_folders/write/writer.h"
 #include "ckpt/megatron/state_of.h"
+#include "ckpt/megatron/torch_dist/common_state.h"
 #include "ckpt/megatron/torch_dist/torch_dist_writer.h"
 #include "ckpt/memory/run_state_memory.h"
 #include "ckpt/memory/snapshot_format.h"
@@ -38,6 +41,9 @@ class TorchDistFormat final : public OwnFilesFormat {
     RunState state = state_;
     state.source = std::move(own.source);
     state.iteration = own.iteration;
+    if (own.rank == 0) {  // of all modules, of which this rank may hold those of one stage alone
+      std::ranges::move(missing_extra_states(state), std::back_inserter(state.objects));
+    }
     std::unordered_map<std::string_view, StateTensor*> described;
     if (options_.optimizer != ShardedOptimizer::dp_reshardable) state.tensors.clear();
     for (StateTensor& tensor : state.tensors) described.emplace(tensor.name, &tensor);

@@ -226,6 +226,30 @@ TEST_F(Save, TorchDist) {
   }
 }
 
+// Megatron-LM does not load a run without an object for each of Transformer Engine's modules, of
+// which the first rank may hold those of the first pipeline stage alone.
+TEST_F(Save, ObjectsOfModulesThatOtherRanksHold) {
+  const Checkpoint old = open_checkpoint(posix_file_system(), fixture("megatron/hot_llama"));
+  std::vector<RandomModel> parts(2);
+  for (const Entry& entry : old.catalog->entries) {
+    parts[entry.name.find("final_layernorm") == std::string::npos ? 0 : 1][entry.name] = {
+        entry.dtype, entry.shape, read_tensor(old.catalog, entry, 1 << 30)};
+  }
+  const auto errors = on_ranks(2, [&](std::shared_ptr<Group> group) {
+    Snapshot snapshot = snapshot_of(parts[static_cast<size_t>(group->rank())], 6);
+    RunState state = state_of(old);
+    state.objects.clear();
+    snapshot.format = torch_dist_format(std::move(state));
+    save(memory_, "runs/stages", snapshot, *group);
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+  const Checkpoint saved = open_checkpoint(memory_, "runs/stages");
+  for (const Object& object : old.catalog->objects) {
+    if (object.name.find("._extra_state/shard_") == std::string::npos) continue;
+    EXPECT_NE(saved.catalog->find_object(object.name), nullptr) << object.name;
+  }
+}
+
 TEST_F(Save, WhatDoesNotFitTogetherFailsOnAllRanks) {
   const auto expect_failure = [&](const char* message, const auto& change) {
     SCOPED_TRACE(message);

@@ -21,7 +21,7 @@ CASES = ['glm4_moe', 'glm4_moe_plain', 'gpt_oss', 'deepseek_v32', 'glm_moe_dsa',
 LAYOUTS = {'TP2': ('--tp 2', '--tensor-model-parallel-size 2 --sequence-parallel'),
            'EP2': ('--ep 2 --etp 1', '--expert-model-parallel-size 2 --expert-tensor-parallel-size 1'),
            'PP2': ('--pp 2', '--pipeline-model-parallel-size 2')}
-STAGES = {'nemotron': ' --decoder-first-pipeline-num-layers 3'}  # of an odd number of layers
+STAGES = {part: ' --decoder-first-pipeline-num-layers 3' for part in ('nemotron3', 'dsa_shared')}  # an odd number of layers; a layer with another's indexer, which must be in one stage
 BAR = 8e-6
 # Models with gated delta nets: transformers' own fp32 is 2.5e-5 to 5.4e-5 away from its fp64.
 BARS = {'qwen3_next': 1e-4, 'qwen3_5_text': 1e-4, 'qwen3_5_moe_text': 1e-4}
@@ -60,6 +60,7 @@ def logits_jobs(ferry, work):
         np.savez(f'{work}/{case}.npz', tokens=tokens, logits=logits)
         for layout, (options, _) in LAYOUTS.items():
             if layout == 'EP2' and not has_experts: continue
+            if layout == 'PP2': options += by_run(STAGES, case)
             name = f'{case}_{layout}'
             said = call(ferry, 'convert', model, f'{work}/{name}', '--to', 'torch_dist', '--dtype', 'fp32', *options.split())
             words = shlex.split(re.search(r'^load with (.*)$', said, re.M)[1]) + IN_FP32.get(case, [])

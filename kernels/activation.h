@@ -1,7 +1,7 @@
 // Activation functions of an MLP.
 #pragma once
 
-#include "kernels/array.h"
+#include "kernels/float8.h"
 
 namespace ferry::kernels {
 
@@ -37,6 +37,8 @@ struct ActivationForward {
   GluSettings glu = {};
   const float* row_scale = nullptr;       // [rows]: expert probabilities
   ConstArray alpha_p = {}, alpha_n = {};  // xielu's parameters, one element each
+  Float8Output rounded = {};              // of y, as Quantize rounds it
+  bool only_rounded = false;              // y is undefined afterwards
 };
 
 /// Gradients: dx and drow_scale are set.
@@ -51,7 +53,9 @@ struct ActivationBackward {
   float* drow_scale = nullptr;
   ConstArray alpha_p = {}, alpha_n = {};
   Gradient dalpha_p = {}, dalpha_n = {};
-  Gradient dbias = {};  // gradient of a bias added to x: the sum of dx over rows
+  Gradient dbias = {};        // gradient of a bias added to x: the sum of dx over rows
+  Float8Output rounded = {};  // of dx, as Quantize rounds it
+  bool only_rounded = false;  // dx is undefined afterwards
 };
 
 }  // namespace ferry::kernels

@@ -52,17 +52,25 @@ struct DelayedScales {
   Float8Scale* scale = nullptr;  // [count]
 };
 
-/// y = x times the scale, rounded to the format, ties to even. Saturates at the format's largest
-/// number; NaNs stay and infinities become NaN, so that a diverged run is detected as with other
-/// types. x is [rows, width], `transposed` [width, rows].
+/// Where x [rows, width], times the scale and rounded to the format, ties to even, is stored.
+/// Saturates at the format's largest number; NaNs stay and infinities become NaN, so that a
+/// diverged run is detected as with other types.
+struct Float8Output {
+  Float8 format = Float8::e4m3;
+  const Float8Scale* scale = nullptr;
+  uint8_t* by_row = nullptr;     // [rows, width]; may be null
+  uint8_t* by_column = nullptr;  // [width, rows]; may be null
+  float* maximum = nullptr;      // raised to the largest magnitude in x; may be null
+
+  constexpr explicit operator bool() const noexcept {
+    return by_row != nullptr || by_column != nullptr;
+  }
+};
+
 struct Quantize {
   int64_t rows = 0, width = 0;
-  Float8 format = Float8::e4m3;
   ConstArray x;
-  const Float8Scale* scale = nullptr;
-  uint8_t* y = nullptr;           // may be null
-  uint8_t* transposed = nullptr;  // may be null
-  float* maximum = nullptr;       // raised to the largest magnitude in x; may be null
+  Float8Output to;
 };
 
 /// The value of an element is its code's value divided by the scale.

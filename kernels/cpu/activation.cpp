@@ -224,6 +224,7 @@ void add_parameter(const Gradient& gradient, float factor, const float* parts, i
 
 void CpuKernels::run(const ActivationForward& x) {
   with_type(x.x.type, [&]<typename T>(T*) { forward<T>(team_, x); });
+  if (x.rounded) run(Quantize{.rows = x.rows, .width = x.width, .x = x.y, .to = x.rounded});
 }
 
 void CpuKernels::run(const ActivationBackward& x) {
@@ -236,8 +237,9 @@ void CpuKernels::run(const ActivationBackward& x) {
     add_parameter(x.dalpha_p, sigmoid_of(x.alpha_p), parameters, x.rows);
     add_parameter(x.dalpha_n, sigmoid_of(x.alpha_n), parameters + 1, x.rows);
   }
-  if (!x.dbias) return;
   const int64_t width = is_gated(x.kind) ? 2 * x.width : x.width;
+  if (x.rounded) run(Quantize{.rows = x.rows, .width = width, .x = x.dx, .to = x.rounded});
+  if (!x.dbias) return;
   run(SumRows{.rows = x.rows, .width = width, .x = x.dx, .sum = x.dbias});
 }
 

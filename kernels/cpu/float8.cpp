@@ -123,13 +123,13 @@ void CpuKernels::run(const DelayedScales& x) {
 }
 
 void CpuKernels::run(const Quantize& x) {
-  if (x.maximum != nullptr) {
+  if (x.to.maximum != nullptr) {
     float most = 0;
     run(AbsoluteMaximum{.count = x.rows * x.width, .x = x.x, .maximum = &most});
-    if (most > *x.maximum) *x.maximum = most;
+    if (most > *x.to.maximum) *x.to.maximum = most;
   }
-  const Shape shape = shape_of(x.format);
-  const float factor = x.scale->factor, most = greatest(x.format);
+  const Shape shape = shape_of(x.to.format);
+  const float factor = x.to.scale->factor, most = greatest(x.to.format);
   with_type(x.x.type, [&]<typename X>(X*) {
     const auto* from = static_cast<const X*>(x.x.data);
     team_.parts(x.rows, 64, x.width, [&](int64_t begin, int64_t end) {
@@ -138,10 +138,10 @@ void CpuKernels::run(const Quantize& x) {
           uint8_t codes[kLanes];
           store_codes(codes, rounded(load(from + row * x.width + i, n), factor, shape, most));
           const int64_t count = x.width - i < kLanes ? x.width - i : kLanes;
-          if (x.y != nullptr)
-            std::memcpy(x.y + row * x.width + i, codes, static_cast<size_t>(count));
-          if (x.transposed == nullptr) return;
-          for (int64_t j = 0; j < count; ++j) x.transposed[(i + j) * x.rows + row] = codes[j];
+          if (x.to.by_row != nullptr)
+            std::memcpy(x.to.by_row + row * x.width + i, codes, static_cast<size_t>(count));
+          if (x.to.by_column == nullptr) return;
+          for (int64_t j = 0; j < count; ++j) x.to.by_column[(i + j) * x.rows + row] = codes[j];
         });
       }
     });

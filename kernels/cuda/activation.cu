@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/activation_functions.cuh"
+#include "kernels/cuda/float8_tiles.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/sums.cuh"
 
@@ -42,6 +43,66 @@ struct GatedForward {
 #pragma unroll
     for (int j = 0; j < W; ++j) value.v[j] = scale * function(value.v[j], up.v[j]).value;
     store<W>(y + i, value);
+  }
+};
+
+/// Gated functions and their gradients, rounded to FP8 as they are computed: by way of T, with the
+/// codes that Quantize gives of the array, which is written if it is needed.
+template <typename T, typename Function>
+struct GatedValues {
+  static constexpr int kParts = 1;
+  const T* x;
+  T* y;  // may be null
+  int64_t width;
+  Function function;
+
+  struct Read {
+    StoredPack<kPack, T> gate, up;
+  };
+  __device__ Read read(int64_t row, int64_t column) const {
+    const T* const gate = x + 2 * row * width + column;
+    return {load_stored<kPack>(gate), load_stored<kPack>(gate + width)};
+  }
+  __device__ void values(const Read& read, int64_t row, int64_t column,
+                         Pack<kPack> (&values)[kParts]) const {
+    const auto gate = to_pack<kPack>(read.gate), up = to_pack<kPack>(read.up);
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) {
+      values[0].v[j] = to_float(from_float<T>(function(gate.v[j], up.v[j]).value));
+    }
+    if (y != nullptr) store(y + row * width + column, values[0]);
+  }
+};
+
+template <typename T, typename Function>
+struct GatedGradients {
+  static constexpr int kParts = 2;
+  const T *x, *dy;
+  T* dx;  // may be null
+  int64_t width;
+  Function function;
+
+  struct Read {
+    StoredPack<kPack, T> gate, up, dy;
+  };
+  __device__ Read read(int64_t row, int64_t column) const {
+    const T* const gate = x + 2 * row * width + column;
+    return {load_stored<kPack>(gate), load_stored<kPack>(gate + width),
+            load_stored<kPack>(dy + row * width + column)};
+  }
+  __device__ void values(const Read& read, int64_t row, int64_t column,
+                         Pack<kPack> (&values)[kParts]) const {
+    const auto gate = to_pack<kPack>(read.gate), up = to_pack<kPack>(read.up);
+    const auto gradient = to_pack<kPack>(read.dy);
+#pragma unroll
+    for (int j = 0; j < kPack; ++j) {
+      const auto y = function(gate.v[j], up.v[j]);
+      values[0].v[j] = to_float(from_float<T>(gradient.v[j] * y.gate));
+      values[1].v[j] = to_float(from_float<T>(gradient.v[j] * y.up));
+    }
+    if (dx == nullptr) return;
+    store(dx + 2 * row * width + column, values[0]);
+    store(dx + (2 * row + 1) * width + column, values[1]);
   }
 };
 
@@ -182,9 +243,51 @@ void with_gated_function(const X& x, const F& f) {
   limited(QuickGeglu<T>{});
 }
 
+/// Calls f with the 16-bit type and the function object, or returns false if there are no tiles.
+template <typename X, typename F>
+bool with_tiles(const X& x, std::initializer_list<const void*> arrays, const F& f) {
+  if (!is_gated(x.kind) || x.row_scale || x.x.type == Type::f32 || x.rows == 0 || x.width == 0 ||
+      !is_tiled(x.rows, x.width, arrays, x.rounded)) {
+    return false;
+  }
+  with_type(x.x.type, [&]<typename T>(T* type) {
+    if constexpr (!std::is_same_v<T, float>) {
+      with_gated_function<T>(x, [&](auto function) { f(type, function); });
+    }
+  });
+  return true;
+}
+
+/// Returns false if the operation has to be followed by Quantize.
+bool round_on_the_way(Device& device, const ActivationForward& x) {
+  return with_tiles(x, {x.x.data, x.y.data}, [&]<typename T, typename Function>(T*, Function f) {
+    T* const y = x.only_rounded ? nullptr : elements<T>(x.y);
+    quantize_tiles(device, x.rows, x.width, x.rounded,
+                   GatedValues<T, Function>{elements<T>(x.x), y, x.width, f});
+  });
+}
+
+bool round_on_the_way(Device& device, const ActivationBackward& x) {
+  if (x.dbias || x.drow_scale) return false;
+  return with_tiles(
+      x, {x.x.data, x.dy.data, x.dx.data}, [&]<typename T, typename Function>(T*, Function f) {
+        T* const dx = x.only_rounded ? nullptr : elements<T>(x.dx);
+        quantize_tiles(
+            device, x.rows, x.width, x.rounded,
+            GatedGradients<T, Function>{elements<T>(x.x), elements<T>(x.dy), dx, x.width, f});
+      });
+}
+
 }  // namespace
 
 void run(Device& device, const ActivationForward& x) {
+  if (x.rounded) {
+    if (round_on_the_way(device, x)) return;
+    ActivationForward alone = x;
+    alone.rounded = {};
+    run(device, alone);
+    return run(device, Quantize{.rows = x.rows, .width = x.width, .x = x.y, .to = x.rounded});
+  }
   const bool packed = is_packed({x.x.data, x.y.data}, {x.width});
   with_type(x.x.type, [&]<typename T>(T*) {
     const auto apply = [&](const auto& elementwise) {
@@ -205,6 +308,14 @@ void run(Device& device, const ActivationForward& x) {
 }
 
 void run(Device& device, const ActivationBackward& x) {
+  if (x.rounded) {
+    if (round_on_the_way(device, x)) return;
+    ActivationBackward alone = x;
+    alone.rounded = {};
+    run(device, alone);
+    const int64_t width = is_gated(x.kind) ? 2 * x.width : x.width;
+    return run(device, Quantize{.rows = x.rows, .width = width, .x = x.dx, .to = x.rounded});
+  }
   const bool packed = is_packed({x.x.data, x.dy.data, x.dx.data}, {x.width});
   if (x.dbias && (is_gated(x.kind) || x.row_scale || x.drow_scale || x.dalpha_p)) {
     ActivationBackward rest = x;

@@ -29,10 +29,8 @@ std::vector<uint8_t> rounded_on(Kernels& kernels, const Numbers& x, int64_t rows
   const Scales scale(kernels, {scale_by(factor)});
   kernels.run(Quantize{.rows = rows,
                        .width = static_cast<int64_t>(x.size()) / rows,
-                       .format = format,
                        .x = x,
-                       .scale = scale.data(),
-                       .y = y.data()});
+                       .to = {.format = format, .scale = scale.data(), .by_row = y.data()}});
   return y.values();
 }
 
@@ -86,16 +84,16 @@ TEST(Float8, TransposesAndFindsTheMaximumOnTheWay) {
       const Scales scale(kernels, {scale_by(31)});
       Quantize both{.rows = rows,
                     .width = width,
-                    .format = Float8::e5m2,
                     .x = x,
-                    .scale = scale.data(),
-                    .y = y.data(),
-                    .transposed = turned.data(),
-                    .maximum = maximum.data()};
+                    .to = {.format = Float8::e5m2,
+                           .scale = scale.data(),
+                           .by_row = y.data(),
+                           .by_column = turned.data(),
+                           .maximum = maximum.data()}};
       kernels.run(both);
-      both.y = nullptr;
-      both.transposed = alone.data();
-      both.maximum = maximum.data() + 1;
+      both.to.by_row = nullptr;
+      both.to.by_column = alone.data();
+      both.to.maximum = maximum.data() + 1;
       kernels.run(both);
       EXPECT_EQ(y.values(), rounded_on(kernels, x, rows, Float8::e5m2, 31));
       EXPECT_EQ(turned.values(), alone.values());
@@ -107,6 +105,82 @@ TEST(Float8, TransposesAndFindsTheMaximumOnTheWay) {
       }
       const float most = std::max(0.25F, static_cast<float>(greatest_x));
       EXPECT_EQ(maximum.values(), (std::vector<float>{most, 1e9F})) << device.name;
+    }
+  }
+}
+
+/// What an activation gives by row, by column and as the maximum, and what Quantize gives of the
+/// array afterwards.
+template <typename Operation>
+void expect_rounded_as_afterwards(Kernels& kernels, Operation operation, int64_t width,
+                                  const Numbers& result, bool only_rounded) {
+  const auto count = static_cast<size_t>(operation.rows * width);
+  const Scales scale(kernels, {scale_by(31)});
+  std::vector<std::vector<uint8_t>> codes;
+  std::vector<float> maxima;
+  const auto keep = [&](const auto& run) {
+    const OnDevice<uint8_t> by_row(kernels, std::vector<uint8_t>(count));
+    const OnDevice<uint8_t> by_column(kernels, std::vector<uint8_t>(count));
+    const OnDevice<float> maximum(kernels, {0});
+    run(Float8Output{.format = Float8::e5m2,
+                     .scale = scale.data(),
+                     .by_row = by_row.data(),
+                     .by_column = by_column.data(),
+                     .maximum = maximum.data()});
+    codes.push_back(by_row.values());
+    codes.push_back(by_column.values());
+    maxima.push_back(maximum.values()[0]);
+  };
+  keep([&](const Float8Output& to) {
+    Operation rounding = operation;
+    rounding.rounded = to;
+    rounding.only_rounded = only_rounded;
+    kernels.run(rounding);
+  });
+  const Numbers before = result;
+  kernels.run(operation);
+  keep([&](const Float8Output& to) {
+    kernels.run(Quantize{.rows = operation.rows, .width = width, .x = result, .to = to});
+  });
+  EXPECT_EQ(codes[0], codes[2]);
+  EXPECT_EQ(codes[1], codes[3]);
+  EXPECT_EQ(maxima[0], maxima[1]);
+  EXPECT_GT(maxima[0], 0);
+  if (only_rounded) return;
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(before[i], result[i]) << i;
+}
+
+TEST(Float8, ActivationsRoundOnTheWayAsAfterwards) {
+  const std::pair<int64_t, int64_t> sizes[] = {{16, 16}, {144, 80}, {256, 128}, {5, 7}};
+  for (auto& device : devices()) {
+    for (const auto& [rows, width] : sizes) {
+      for (const auto kind : {Activation::swiglu, Activation::quick_geglu, Activation::relu}) {
+        for (const Type type : {Type::bf16, Type::f16, Type::f32}) {
+          for (const bool only_rounded : {false, true}) {
+            SCOPED_TRACE(device.name + std::string(" ") + name_of(type) + " " +
+                         std::to_string(rows) + " x " + std::to_string(width));
+            const int64_t in = is_gated(kind) ? 2 * width : width;
+            const auto x = random_numbers(rows * in, type, 7);
+            const auto dy = random_numbers(rows * width, type, 8);
+            const Numbers y(dy.size(), type), dx(x.size(), type);
+            const GluSettings glu{.clamp = is_gated(kind) && rows == 144 ? 0.5F : 0};
+            expect_rounded_as_afterwards(
+                *device.kernels,
+                ActivationForward{
+                    .kind = kind, .rows = rows, .width = width, .x = x, .y = y, .glu = glu},
+                width, y, only_rounded);
+            expect_rounded_as_afterwards(*device.kernels,
+                                         ActivationBackward{.kind = kind,
+                                                            .rows = rows,
+                                                            .width = width,
+                                                            .x = x,
+                                                            .dy = dy,
+                                                            .dx = dx,
+                                                            .glu = glu},
+                                         in, dx, only_rounded);
+          }
+        }
+      }
     }
   }
 }

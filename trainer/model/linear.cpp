@@ -121,14 +121,16 @@ Gradient ColumnLinear::take_bias_gradient() const {
 
 // Gathering x overlaps with one product, and reducing the input's gradient with the other.
 void ColumnLinear::backward_without_bias(Pass& pass, const Float8Input& input, ConstArray x,
-                                         ConstArray dy, Array dx) const {
+                                         ConstArray dy, Array dx,
+                                         const kernels::ActivationBackward* source) const {
   const ArenaScope scope(pass.scratch);
+  if (source != nullptr && float8_ == nullptr) pass.kernels.run(*source);
   const ComingRows all = begin_all_rows(pass, x, in_);
   const Array partial =
       pass.ranks.sequence_parallel ? pass.scratch.take(pass.rows() * in_, dx.type) : dx;
   Float8Linear::Gradient rounded;
   if (float8_ != nullptr) {
-    rounded = float8_->rounded(pass, pass.rows(), dy);
+    rounded = float8_->rounded(pass, pass.rows(), dy, source);
     float8_->input_gradient(pass, pass.rows(), rounded, partial);
   } else {
     input_gradient(pass, weight_, in_, out_, dy, partial);
@@ -151,15 +153,17 @@ RowLinear::RowLinear(const ParameterSet& parameters, const std::string& name, in
       in_(in),
       out_(out) {}
 
-Float8Input RowLinear::forward(Pass& pass, ConstArray x, Array y, bool keeps) const {
+Float8Input RowLinear::forward(Pass& pass, ConstArray x, Array y, bool keeps,
+                               const kernels::ActivationForward* source) const {
   const ArenaScope scope(pass.scratch);
   const Array partial =
       pass.ranks.sequence_parallel ? pass.scratch.take(pass.rows() * out_, y.type) : y;
   const ConstArray bias = pass.ranks.tensor.rank() == 0 ? bias_.value : Array();
   Float8Input input;
   if (float8_ != nullptr) {
-    input = float8_->forward(pass, pass.rows(), weight_, bias, x, partial, keeps);
+    input = float8_->forward(pass, pass.rows(), weight_, bias, x, partial, keeps, source);
   } else {
+    if (source != nullptr) pass.kernels.run(*source);
     pass.kernels.run(Matmul{.m = pass.rows(),
                             .n = out_,
                             .k = in_,

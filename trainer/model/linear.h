@@ -39,8 +39,10 @@ class ColumnLinear {
   /// The same in two parts, where the kernel that computes dy also sums its rows for the bias. Null
   /// without a bias.
   kernels::Gradient take_bias_gradient() const;
+  /// `source`, if not null, is what sets dy and is run first; dy is undefined afterwards.
   void backward_without_bias(Pass& pass, const Float8Input& input, kernels::ConstArray x,
-                             kernels::ConstArray dy, kernels::Array dx) const;
+                             kernels::ConstArray dy, kernels::Array dx,
+                             const kernels::ActivationBackward* source = nullptr) const;
 
  private:
   Parameter weight_, bias_;
@@ -56,8 +58,9 @@ class RowLinear {
   RowLinear() = default;
   RowLinear(const ParameterSet& parameters, const std::string& name, int64_t in, int64_t out);
 
-  Float8Input forward(Pass& pass, kernels::ConstArray x, kernels::Array y,
-                      bool keeps = false) const;
+  /// `source`, if not null, is what sets x and is run first; x is undefined afterwards if `keeps`.
+  Float8Input forward(Pass& pass, kernels::ConstArray x, kernels::Array y, bool keeps = false,
+                      const kernels::ActivationForward* source = nullptr) const;
   void backward(Pass& pass, const Float8Input& input, kernels::ConstArray x, kernels::ConstArray dy,
                 kernels::Array dx) const;
   bool can_keep() const { return float8_ != nullptr && float8_->can_keep(); }

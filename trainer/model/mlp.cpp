@@ -56,18 +56,19 @@ Mlp::Saved Mlp::forward(Pass& pass, ConstArray x, Array y) const {
   saved.active = (keeps_active ? pass.scratch : pass.kept).take(pass.rows() * width_, x.type);
   if (kernels::is_gated(activation_) || alpha_p_) {
     saved.input = input_.forward(pass, x, {saved.up}, keeps_input(pass));
-    pass.kernels.run(kernels::ActivationForward{.kind = activation_,
+    const kernels::ActivationForward activation{.kind = activation_,
                                                 .rows = pass.rows(),
                                                 .width = width_,
                                                 .x = saved.up,
                                                 .y = saved.active,
                                                 .glu = glu_,
                                                 .alpha_p = alpha_p_.value,
-                                                .alpha_n = alpha_n_.value});
+                                                .alpha_n = alpha_n_.value};
+    saved.active_input = output_.forward(pass, saved.active, y, keeps_active, &activation);
   } else {
     saved.input = input_.forward(pass, x, {saved.up, activation_, saved.active}, keeps_input(pass));
+    saved.active_input = output_.forward(pass, saved.active, y, keeps_active);
   }
-  saved.active_input = output_.forward(pass, saved.active, y, keeps_active);
   return saved;
 }
 
@@ -76,7 +77,7 @@ void Mlp::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
   const Array dactive = pass.scratch.take(pass.rows() * width_, x.type);
   output_.backward(pass, saved.active_input, saved.active, dy, dactive);
   const Array dup = pass.scratch.take(pass.rows() * up_width_, x.type);
-  pass.kernels.run(kernels::ActivationBackward{.kind = activation_,
+  const kernels::ActivationBackward activation{.kind = activation_,
                                                .rows = pass.rows(),
                                                .width = width_,
                                                .x = saved.up,
@@ -87,8 +88,8 @@ void Mlp::backward(Pass& pass, const Saved& saved, ConstArray x, ConstArray dy, 
                                                .alpha_n = alpha_n_.value,
                                                .dalpha_p = alpha_p_.take_gradient(),
                                                .dalpha_n = alpha_n_.take_gradient(),
-                                               .dbias = input_.take_bias_gradient()});
-  input_.backward_without_bias(pass, saved.input, x, dup, dx);
+                                               .dbias = input_.take_bias_gradient()};
+  input_.backward_without_bias(pass, saved.input, x, dup, dx, &activation);
 }
 
 }  // namespace ferry

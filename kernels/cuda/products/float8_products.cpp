@@ -112,10 +112,10 @@ void Float8Products::State::choose(Plan& plan, const Float8Matmul& x) {
     cuda::run(device, FillNormal{.count = rows * width, .key = key, .y = numbers});
     cuda::run(device, Quantize{.rows = rows,
                                .width = width,
-                               .format = format,
                                .x = numbers,
-                               .scale = scale,
-                               .y = static_cast<uint8_t*>(codes.get())});
+                               .to = {.format = format,
+                                      .scale = scale,
+                                      .by_row = static_cast<uint8_t*>(codes.get())}});
     return codes;
   };
   const auto scale = device.allocate_in_order(sizeof(Float8Scale));

@@ -73,9 +73,40 @@ class Bench {
     ActivationBackward backward{
         .kind = kind, .rows = rows, .width = width, .x = x, .dy = y, .dx = dx};
     print(model, "activation's gradient", kWide * rows * (2 * in + width), backward);
-    if (is_gated(kind)) return;
+    if (is_gated(kind)) return rounded_activations(model, kind, rows, width, x, y, dx);
     backward.dbias = Gradient(Array(dbias));
     print(model, "activation's and bias's gradient", kWide * rows * (2 * in + width), backward);
+  }
+
+  /// In FP8, with delayed scaling: on the way, and of an array.
+  void rounded_activations(const char* model, Activation kind, int64_t rows, int64_t width,
+                           ConstArray x, Array y, Array dx) {
+    const int64_t in = 2 * width;
+    const Numbers by_row(device_, rows * width), by_column(device_, rows * width);
+    const Numbers scale(device_, 4, Type::f32), maximum(device_, 1, Type::f32);
+    const Float8Output to{.scale = static_cast<const Float8Scale*>(Array(scale).data),
+                          .by_row = static_cast<uint8_t*>(Array(by_row).data),
+                          .by_column = static_cast<uint8_t*>(Array(by_column).data),
+                          .maximum = static_cast<float*>(Array(maximum).data)};
+    print(model, "activation, rounded to FP8", rows * (kWide * in + 2 * width),
+          ActivationForward{.kind = kind,
+                            .rows = rows,
+                            .width = width,
+                            .x = x,
+                            .y = y,
+                            .rounded = to,
+                            .only_rounded = true});
+    print(model, "activation's gradient, rounded to FP8", rows * (kWide * (in + width) + 2 * in),
+          ActivationBackward{.kind = kind,
+                             .rows = rows,
+                             .width = width,
+                             .x = x,
+                             .dy = y,
+                             .dx = dx,
+                             .rounded = to,
+                             .only_rounded = true});
+    print(model, "rounding to FP8", rows * in * (kWide + 2),
+          Quantize{.rows = rows, .width = in, .x = dx, .to = to});
   }
 
   void rotary(const char* model, int64_t positions, int64_t sequences, int64_t heads, int64_t dim) {

@@ -12,6 +12,12 @@ using kernels::Float8;
 using kernels::Float8Matrix;
 using kernels::Float8Scale;
 
+namespace {
+
+constexpr const kernels::ActivationForward* kNoSource = nullptr;
+
+}  // namespace
+
 Float8Linear::Float8Linear(const Float8State& state, std::string name, int64_t index, int64_t in,
                            int64_t out)
     : state_(state), name_(std::move(name)), index_(index), in_(in), out_(out) {
@@ -58,69 +64,78 @@ const Float8Scale* Float8Linear::scale_of(Pass& pass, Arena& arena, Float8Tensor
   return scale;
 }
 
+// Rounds x, or what `source` sets x to: on the way there where the scale does not depend on it.
+// Returns the scale, which is in `arena` if it is current.
+template <typename Operation>
+const Float8Scale* Float8Linear::round(Pass& pass, Arena& arena, Float8Tensor tensor,
+                                       const kernels::Quantize& x, const Operation* source,
+                                       bool only_rounded) const {
+  kernels::Quantize rounding = x;
+  rounding.to.format = format(tensor);
+  rounding.to.maximum = maximum(pass, tensor);
+  if (source != nullptr && !state_.is_current()) {
+    Operation both = *source;
+    both.rounded = rounding.to;
+    both.rounded.scale = scale_of(pass, arena, tensor, x.x, x.rows * x.width);
+    both.only_rounded = only_rounded;
+    pass.kernels.run(both);
+    return both.rounded.scale;
+  }
+  if (source != nullptr) pass.kernels.run(*source);
+  rounding.to.scale = scale_of(pass, arena, tensor, x.x, x.rows * x.width);
+  pass.kernels.run(rounding);
+  return rounding.to.scale;
+}
+
 // Done once for all micro-batches with the same parameters.
 void Float8Linear::round_weight(Pass& pass, const Parameter& weight) const {
   if (std::exchange(version_, pass.parameters_version) == pass.parameters_version) return;
   const ArenaScope scope(pass.scratch);
   const Float8Scale* const scale =
-      scale_of(pass, pass.scratch, Float8Tensor::weight, weight.value, in_ * out_);
-  pass.kernels.run(kernels::Quantize{.rows = out_,
-                                     .width = in_,
-                                     .format = Float8::e4m3,
-                                     .x = weight.value,
-                                     .scale = scale,
-                                     .y = codes_,
-                                     .transposed = codes_ + in_ * out_,
-                                     .maximum = maximum(pass, Float8Tensor::weight)});
+      round(pass, pass.scratch, Float8Tensor::weight,
+            {.rows = out_,
+             .width = in_,
+             .x = weight.value,
+             .to = {.by_row = codes_, .by_column = codes_ + in_ * out_}},
+            kNoSource, false);
   // The scale must outlive the step's first micro-batch.
   pass.kernels.run(kernels::Copy{
       .count = 2, .x = ConstArray(&scale->inverse), .y = Array(&weight_scale_->inverse)});
 }
 
 Float8Input Float8Linear::forward(Pass& pass, int64_t rows, const Parameter& weight,
-                                  ConstArray bias, ConstArray x, Array y, bool keeps) const {
+                                  ConstArray bias, ConstArray x, Array y, bool keeps,
+                                  const kernels::ActivationForward* source) const {
   check_rows(rows);
   round_weight(pass, weight);
-  Float8Input input;
-  input.scale = scale_of(pass, pass.kept, Float8Tensor::input, x, rows * in_);
   uint8_t* const transposed = keeps && pass.trains ? pass.kept.take<uint8_t>(rows * in_) : nullptr;
-  input.transposed = transposed;
   const ArenaScope scope(pass.scratch);
   auto* const codes = pass.scratch.take<uint8_t>(rows * in_);
-  pass.kernels.run(kernels::Quantize{.rows = rows,
-                                     .width = in_,
-                                     .format = Float8::e4m3,
-                                     .x = x,
-                                     .scale = input.scale,
-                                     .y = codes,
-                                     .transposed = transposed,
-                                     .maximum = maximum(pass, Float8Tensor::input)});
+  const Float8Scale* const scale =
+      round(pass, pass.kept, Float8Tensor::input,
+            {.rows = rows, .width = in_, .x = x, .to = {.by_row = codes, .by_column = transposed}},
+            source, keeps);
   pass.kernels.run(kernels::Float8Matmul{.m = rows,
                                          .n = out_,
                                          .k = in_,
-                                         .a = {codes, Float8::e4m3, input.scale},
+                                         .a = {codes, Float8::e4m3, scale},
                                          .b = {codes_, Float8::e4m3, weight_scale_},
                                          .c = y,
                                          .fast = true,
                                          .bias = bias});
-  return input;
+  return {scale, transposed};
 }
 
-Float8Linear::Gradient Float8Linear::rounded(Pass& pass, int64_t rows, ConstArray dy) const {
-  const Float8 type = format(Float8Tensor::gradient);
-  const Float8Scale* const scale =
-      scale_of(pass, pass.scratch, Float8Tensor::gradient, dy, rows * out_);
+Float8Linear::Gradient Float8Linear::rounded(Pass& pass, int64_t rows, ConstArray dy,
+                                             const kernels::ActivationBackward* source) const {
+  const bool has_columns = state_.options().weight_gradients;
   auto* const by_row = pass.scratch.take<uint8_t>(rows * out_);
-  uint8_t* const by_column =
-      state_.options().weight_gradients ? pass.scratch.take<uint8_t>(rows * out_) : nullptr;
-  pass.kernels.run(kernels::Quantize{.rows = rows,
-                                     .width = out_,
-                                     .format = type,
-                                     .x = dy,
-                                     .scale = scale,
-                                     .y = by_row,
-                                     .transposed = by_column,
-                                     .maximum = maximum(pass, Float8Tensor::gradient)});
+  uint8_t* const by_column = has_columns ? pass.scratch.take<uint8_t>(rows * out_) : nullptr;
+  const Float8Scale* const scale = round(
+      pass, pass.scratch, Float8Tensor::gradient,
+      {.rows = rows, .width = out_, .x = dy, .to = {.by_row = by_row, .by_column = by_column}},
+      source, has_columns);
+  const Float8 type = format(Float8Tensor::gradient);
   return {{by_row, type, scale}, {by_column, type, scale}};
 }
 
@@ -154,12 +169,8 @@ void Float8Linear::weight_gradient(Pass& pass, int64_t rows, const Parameter& we
   const uint8_t* transposed = input.transposed;
   if (transposed == nullptr) {
     auto* const codes = pass.scratch.take<uint8_t>(rows * in_);
-    pass.kernels.run(kernels::Quantize{.rows = rows,
-                                       .width = in_,
-                                       .format = Float8::e4m3,
-                                       .x = x,
-                                       .scale = input.scale,
-                                       .transposed = codes});
+    pass.kernels.run(kernels::Quantize{
+        .rows = rows, .width = in_, .x = x, .to = {.scale = input.scale, .by_column = codes}});
     transposed = codes;
   }
   pass.kernels.run(kernels::Float8Matmul{.m = out_,

@@ -25,16 +25,21 @@ class Float8Linear {
   int64_t code_bytes() const { return 2 * in_ * out_; }
   void set_memory(uint8_t* codes, kernels::Float8Scale* scale);
 
-  /// y = x · Wᵀ + b over `rows` rows. `keeps`: x may be freed afterwards.
+  /// y = x · Wᵀ + b over `rows` rows. `keeps`: x may be freed afterwards. x is what `source` is to
+  /// compute, if not null, and is undefined afterwards if `keeps`.
   Float8Input forward(Pass& pass, int64_t rows, const Parameter& weight, kernels::ConstArray bias,
-                      kernels::ConstArray x, kernels::Array y, bool keeps) const;
+                      kernels::ConstArray x, kernels::Array y, bool keeps,
+                      const kernels::ActivationForward* source = nullptr) const;
 
   /// The gradient of y in FP8, in pass.scratch.
   struct Gradient {
     kernels::Float8Matrix by_row;     // [rows, out]
     kernels::Float8Matrix by_column;  // [out, rows], where weight gradients take it
   };
-  Gradient rounded(Pass& pass, int64_t rows, kernels::ConstArray dy) const;
+  /// dy is what `source` is to compute, if not null, and is undefined afterwards unless weight
+  /// gradients take it.
+  Gradient rounded(Pass& pass, int64_t rows, kernels::ConstArray dy,
+                   const kernels::ActivationBackward* source = nullptr) const;
   /// Sets dx, or adds to it.
   void input_gradient(Pass& pass, int64_t rows, const Gradient& gradient, kernels::Array dx,
                       bool accumulate = false) const;
@@ -50,6 +55,10 @@ class Float8Linear {
   void round_weight(Pass& pass, const Parameter& weight) const;
   const kernels::Float8Scale* scale_of(Pass& pass, Arena& arena, Float8Tensor tensor,
                                        kernels::ConstArray x, int64_t count) const;
+  template <typename Operation>
+  const kernels::Float8Scale* round(Pass& pass, Arena& arena, Float8Tensor tensor,
+                                    const kernels::Quantize& x, const Operation* source,
+                                    bool only_rounded) const;
   float* maximum(const Pass& pass, Float8Tensor tensor) const;
   kernels::Float8 format(Float8Tensor tensor) const;
   void check_rows(int64_t rows) const;

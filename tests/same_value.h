@@ -1,6 +1,7 @@
 // Compares values of two documents, with all that a writer keeps of them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>

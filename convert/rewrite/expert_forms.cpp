@@ -1,6 +1,7 @@
 #include "convert/rewrite/expert_forms.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_set>

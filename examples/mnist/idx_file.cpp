@@ -37,7 +37,7 @@ std::string unpack_gzip(const std::string& packed, const std::string& path) {
   return text;
 }
 
-int64_t big_endian(const std::string& text, size_t at) {
+int64_t big_endian_at(const std::string& text, size_t at) {
   uint32_t value = 0;
   for (size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<uint8_t>(text[at + i]);
   return value;
@@ -57,14 +57,14 @@ IdxArray read_idx(const FileSystem& files, const std::string& path, int axes) {
   if (!is_plain) text = unpack_gzip(text, found);
   const size_t header = 4 + 4 * static_cast<size_t>(axes);
   const int64_t magic = 0x800 + axes;
-  if (text.size() < header || big_endian(text, 0) != magic) {
+  if (text.size() < header || big_endian_at(text, 0) != magic) {
     fail(ErrorKind::corrupt, "{} does not begin with {:#010x}, as an IDX file of bytes does", found,
          magic);
   }
   IdxArray array;
   int64_t count = 1;
   for (size_t axis = 0; axis < static_cast<size_t>(axes); ++axis) {
-    array.shape.push_back(big_endian(text, 4 + 4 * axis));
+    array.shape.push_back(big_endian_at(text, 4 + 4 * axis));
     count = checked_multiply(count, array.shape.back(), found);
   }
   if (static_cast<int64_t>(text.size() - header) != count) {

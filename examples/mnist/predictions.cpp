@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 
 #include "ckpt/io/file_system.h"
 #include "pictures.h"

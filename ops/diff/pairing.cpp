@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <compare>
+#include <iterator>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>

@@ -1,10 +1,10 @@
 """Times `ferry convert` from bf16 to each quantised form and back against cp of the larger side, the bf16, in one run.
 
-    quantise.py FERRY WORK [--gigabytes 1] [--repeat 5] [--memory 256MiB] [--threads 2] [FORM ...]
+    quantise.py FERRY WORK [--gigabytes 1] [--shard GB] [--repeat 5] [--memory 256MiB] [--threads 2] [FORM ...]
 
-WORK is a folder on the file system to measure. Makes WORK/bf16 there, a made-up model of linear layers, unless it exists. Each turn times cp,
-ferry to the form and ferry back, in this order; the ratio is of medians, cp / ferry: more is faster. Peak memory is the child's maximum
-resident set beyond --memory. Needs numpy."""
+WORK is a folder on the file system to measure. Makes WORK/bf16 there, a made-up model of linear layers, unless it exists, in one file or in
+shards of --shard GB, as ferry then writes too. Each turn times cp of the files by as many processes as threads, ferry to the form and ferry back,
+in this order; the ratio is of medians, cp / ferry: more is faster. Peak memory is the child's maximum resident set beyond --memory. Needs numpy."""
 import argparse
 import json
 import os
@@ -22,6 +22,7 @@ parser.add_argument('ferry')
 parser.add_argument('work')
 parser.add_argument('forms', nargs='*', default=FORMS)
 parser.add_argument('--gigabytes', type=float, default=1)
+parser.add_argument('--shard', type=float, default=0)
 parser.add_argument('--repeat', type=int, default=5)
 parser.add_argument('--memory', default='256MiB')
 parser.add_argument('--threads', type=int, default=2)
@@ -33,21 +34,29 @@ def make_model():
     os.makedirs(source)
     hidden, ffn = 4096, 12288
     layers = max(1, round(a.gigabytes * 1e9 / (2 * 3 * hidden * ffn)))
-    names = [(f'model.layers.{layer}.mlp.{name}_proj.weight', shape) for layer in range(layers)
-             for name, shape in (('gate', [ffn, hidden]), ('up', [ffn, hidden]), ('down', [hidden, ffn]))]
-    header, offset = {}, 0
-    for name, shape in names:
-        size = 2 * shape[0] * shape[1]
-        header[name] = {'dtype': 'BF16', 'shape': shape, 'data_offsets': [offset, offset + size]}
-        offset += size
-    text = json.dumps(header).encode()
+    shards = round(a.gigabytes / a.shard) if a.shard else 1
+    # One layer's numbers serve all layers: how long rounding takes does not depend on them.
     random = numpy.random.default_rng(1)
-    with open(f'{source}/model.safetensors', 'wb') as file:
-        file.write(struct.pack('<Q', len(text)) + text)
-        for name, shape in names:
-            for _ in range(0, shape[0], 1024):
-                values = random.standard_normal((1024, shape[1]), dtype=numpy.float32) * 0.02
-                file.write((values.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes())
+    numbers = random.standard_normal((ffn, hidden), dtype=numpy.float32) * 0.02
+    values = (numbers.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes()
+    places = {}
+    for shard in range(shards):
+        name = 'model.safetensors' if shards == 1 else f'model-{shard + 1:05}-of-{shards:05}.safetensors'
+        header, offset = {}, 0
+        for layer in range(layers * shard // shards, layers * (shard + 1) // shards):
+            for part, shape in (('gate', [ffn, hidden]), ('up', [ffn, hidden]), ('down', [hidden, ffn])):
+                tensor = f'model.layers.{layer}.mlp.{part}_proj.weight'
+                header[tensor] = {'dtype': 'BF16', 'shape': shape, 'data_offsets': [offset, offset + len(values)]}
+                offset += len(values)
+                places[tensor] = name
+        text = json.dumps(header).encode()
+        with open(f'{source}/{name}', 'wb') as file:
+            file.write(struct.pack('<Q', len(text)) + text)
+            for _ in header:
+                file.write(values)
+    if shards > 1:
+        with open(f'{source}/model.safetensors.index.json', 'w') as file:
+            json.dump({'metadata': {'total_size': len(places) * len(values)}, 'weight_map': places}, file)
     with open(f'{source}/config.json', 'w') as file:
         json.dump({'model_type': 'made_up', 'hidden_size': hidden, 'num_hidden_layers': layers, 'torch_dtype': 'bfloat16'}, file)
 
@@ -65,7 +74,12 @@ def timed(command, target):
 
 
 def convert(begin, end, *options):
-    return timed([a.ferry, 'convert', begin, end, '--to', 'hf', '--no-manifest', '--memory', a.memory, '--threads', str(a.threads), *options], end)
+    shards = ['--max-shard-size', f'{a.shard:g}GB'] if a.shard else []
+    return timed([a.ferry, 'convert', begin, end, '--to', 'hf', '--no-manifest', '--memory', a.memory, '--threads', str(a.threads), *shards, *options], end)
+
+
+def copied():
+    return timed(['sh', '-c', f'mkdir {copy} && ls {source} | xargs -P {a.threads} -I @ cp {source}/@ {copy}/@'], copy)
 
 
 def processor():
@@ -80,9 +94,10 @@ if not os.path.exists(source):
 given = float(a.memory.removesuffix('MiB'))
 print(f'{"form":<14} {"cp":>7} {"to it":>7} {"of cp":>6} {"back":>7} {"of cp":>6}  peak beyond --memory')
 for form in a.forms:
+    shutil.rmtree(made, ignore_errors=True)
     seconds, peak = {'cp': [], 'to': [], 'back': []}, 0
     for _ in range(a.repeat):
-        seconds['cp'].append(timed(['cp', '-r', source, copy], copy)[0])
+        seconds['cp'].append(copied()[0])
         shutil.rmtree(copy)
         for key, arguments in (('to', (source, made, '--quantize', form)), ('back', (made, back, '--dtype', 'bf16'))):
             spent, memory = convert(*arguments)

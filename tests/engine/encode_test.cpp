@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "ckpt/base/cast.h"
 #include "ckpt/engine/quantise/quantising_runner.h"

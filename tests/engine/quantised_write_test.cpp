@@ -3,6 +3,7 @@
 // programs that define the forms (tests/tools/hugging_face/quantised_test.cpp).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>

@@ -4,7 +4,9 @@
 #include <ferry/ferry.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <optional>
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;

@@ -1,6 +1,7 @@
 // Tar archives by GNU tar in its four forms, and archives that lie.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <functional>
 
 #include "ckpt/base/error.h"

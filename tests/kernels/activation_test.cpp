@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/kernels/support.h"
 
 namespace ferry::kernels {

@@ -17,7 +17,7 @@ inline constexpr double kNone = -std::numeric_limits<double>::infinity();
 
 /// Everything that attention takes, with queries, keys and values in one array as a fused
 /// projection leaves them: [position, sequence, group, heads of the group + 2, dim].
-struct Problem {
+struct AttentionProblem {
   AttentionShape shape;
   std::vector<int32_t> documents;
   std::vector<int64_t> ids;
@@ -25,7 +25,7 @@ struct Problem {
   int64_t heads_per_group;
   Numbers qkv, doutput;
 
-  Problem(AttentionShape s, Type type, bool has_documents) : shape(s) {
+  AttentionProblem(AttentionShape s, Type type, bool has_documents) : shape(s) {
     heads_per_group = shape.heads / shape.groups;
     const int64_t per_group = (heads_per_group + 2) * dim();
     fused = {.position = shape.sequences * shape.groups * per_group,
@@ -92,7 +92,7 @@ struct Result {
   std::vector<double> output, log_sum;
 };
 
-inline Result attend(const Problem& p, const std::vector<double>& x) {
+inline Result attend(const AttentionProblem& p, const std::vector<double>& x) {
   const auto& s = p.shape;
   Result result{std::vector<double>(p.doutput.size()),
                 std::vector<double>(static_cast<size_t>(s.sequences * s.heads * s.queries), kNone)};
@@ -123,7 +123,7 @@ inline Result attend(const Problem& p, const std::vector<double>& x) {
   return result;
 }
 
-inline AttentionForward forward(const Problem& p, const Numbers& output, float* log_sum) {
+inline AttentionForward forward(const AttentionProblem& p, const Numbers& output, float* log_sum) {
   const ConstArray qkv(p.qkv);
   return {.shape = p.shape,
           .q = qkv,
@@ -137,10 +137,10 @@ inline AttentionForward forward(const Problem& p, const Numbers& output, float* 
           .log_sum = log_sum};
 }
 
-inline std::vector<Problem> problems(Type type) {
+inline std::vector<AttentionProblem> attention_problems(Type type) {
   AttentionShape s;
   s.scale = 0.3;
-  std::vector<Problem> all;
+  std::vector<AttentionProblem> all;
   const auto add = [&](int64_t sequences, int64_t positions, int64_t heads, int64_t groups,
                        int64_t dim, int64_t value_dim, bool has_documents = false) {
     s.sequences = sequences;
@@ -168,7 +168,7 @@ inline std::vector<Problem> problems(Type type) {
   return all;
 }
 
-inline AttentionBackward backward(const Problem& p, const Numbers& output, const float* log_sum,
+inline AttentionBackward backward(const AttentionProblem& p, const Numbers& output, const float* log_sum,
                                   Numbers& dqkv) {
   const ConstArray qkv(p.qkv);
   const Array dx(dqkv);

@@ -6,7 +6,7 @@ namespace ferry::kernels {
 namespace {
 
 /// With scores of no key after what attend() gives.
-Result with_sinks(const Problem& p, Result result, const std::vector<double>& scores) {
+Result with_sinks(const AttentionProblem& p, Result result, const std::vector<double>& scores) {
   const auto& s = p.shape;
   for (int64_t b = 0; b < s.sequences; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
@@ -24,7 +24,7 @@ Result with_sinks(const Problem& p, Result result, const std::vector<double>& sc
   return result;
 }
 
-double loss_of(const Problem& p, const Result& result) {
+double loss_of(const AttentionProblem& p, const Result& result) {
   double sum = 0;
   for (size_t i = 0; i < result.output.size(); ++i) sum += result.output[i] * p.doutput[i];
   return sum;
@@ -33,10 +33,10 @@ double loss_of(const Problem& p, const Result& result) {
 struct Sinks {
   Numbers scores, output, log_sum, dscores, dqkv;
 
-  static Numbers scores_of(const Problem& p, Type type) {
+  static Numbers scores_of(const AttentionProblem& p, Type type) {
     return random_numbers(p.shape.heads, type, 5, 2);
   }
-  Sinks(Kernels& kernels, const Problem& p, Type type, bool accumulate) {
+  Sinks(Kernels& kernels, const AttentionProblem& p, Type type, bool accumulate) {
     scores = scores_of(p, type);
     output = Numbers(p.doutput.size(), type);
     log_sum = Numbers(static_cast<size_t>(p.shape.sequences * p.shape.heads * p.shape.queries),
@@ -62,7 +62,7 @@ struct Sinks {
 
 TEST(Attention, ScoresOfNoKeyTakePartInTheSoftmax) {
   for (const Type type : kTypes) {
-    for (const auto& p : problems(type)) {
+    for (const auto& p : attention_problems(type)) {
       for (auto& device : devices()) {
         const Sinks sinks(*device.kernels, p, type, false), again(*device.kernels, p, type, false);
         const auto expected = with_sinks(p, attend(p, p.qkv.values()), sinks.scores.values());
@@ -95,7 +95,7 @@ std::vector<double> differences(std::vector<double> numbers, const Loss& loss) {
 
 TEST(Attention, GradientsOfScoresOfNoKeyAreTheSlopes) {
   for (const Type type : kTypes) {
-    for (const auto& p : problems(type)) {
+    for (const auto& p : attention_problems(type)) {
       const auto plain = attend(p, p.qkv.values());
       const auto slopes = differences(Sinks::scores_of(p, type).values(), [&](const auto& scores) {
         return loss_of(p, with_sinks(p, plain, scores));
@@ -114,7 +114,7 @@ TEST(Attention, GradientsOfScoresOfNoKeyAreTheSlopes) {
 }
 
 TEST(Attention, GradientsWithScoresOfNoKeyAreTheSlopes) {
-  for (const auto& p : problems(Type::f32)) {
+  for (const auto& p : attention_problems(Type::f32)) {
     if (p.qkv.size() > 1000) continue;
     const auto scores = Sinks::scores_of(p, Type::f32).values();
     const auto slopes = differences(p.qkv.values(), [&](const auto& x) {

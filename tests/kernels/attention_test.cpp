@@ -7,7 +7,7 @@ namespace {
 
 TEST(Attention, ForwardEqualsAPlainLoop) {
   for (const Type type : kTypes) {
-    for (const auto& p : problems(type)) {
+    for (const auto& p : attention_problems(type)) {
       for (auto& device : devices()) {
         const auto expected = attend(p, p.qkv.values());
         Numbers output(p.doutput.size(), type), again = output;
@@ -24,7 +24,7 @@ TEST(Attention, ForwardEqualsAPlainLoop) {
 }
 
 TEST(Attention, PartsOfTheKeysMergeToTheWhole) {
-  for (const auto& p : problems(Type::f32)) {
+  for (const auto& p : attention_problems(Type::f32)) {
     const int64_t half = p.shape.keys / 2;
     if (half == 0) continue;
     for (auto& device : devices()) {
@@ -53,7 +53,7 @@ TEST(Attention, PartsOfTheKeysMergeToTheWhole) {
 }
 
 /// Gradients of sum(doutput · output), by differences of every element.
-std::vector<double> slopes(const Problem& p) {
+std::vector<double> slopes(const AttentionProblem& p) {
   auto x = p.qkv.values();
   const auto dy = p.doutput.values();
   const auto loss = [&] {
@@ -76,7 +76,7 @@ std::vector<double> slopes(const Problem& p) {
 }
 
 /// The same by the formula, for shapes that differences take too long for.
-std::vector<double> gradients(const Problem& p) {
+std::vector<double> gradients(const AttentionProblem& p) {
   const auto& s = p.shape;
   const auto x = p.qkv.values();
   const auto result = attend(p, x);
@@ -111,7 +111,7 @@ std::vector<double> gradients(const Problem& p) {
   return dx;
 }
 
-Numbers backward(Kernels& kernels, const Problem& p, bool accumulate, const Numbers& before) {
+Numbers backward(Kernels& kernels, const AttentionProblem& p, bool accumulate, const Numbers& before) {
   Numbers output(p.doutput.size(), p.qkv.type());
   Numbers log_sum(static_cast<size_t>(p.shape.sequences * p.shape.heads * p.shape.queries),
                   Type::f32);
@@ -124,7 +124,7 @@ Numbers backward(Kernels& kernels, const Problem& p, bool accumulate, const Numb
 }
 
 TEST(Attention, TheFormulaIsTheSlope) {
-  for (const auto& p : problems(Type::f32)) {
+  for (const auto& p : attention_problems(Type::f32)) {
     if (p.qkv.size() > 3000) continue;
     const auto formula = gradients(p), slope = slopes(p);
     for (size_t i = 0; i < slope.size(); ++i) ASSERT_NEAR(formula[i], slope[i], 1e-6) << i;
@@ -133,7 +133,7 @@ TEST(Attention, TheFormulaIsTheSlope) {
 
 TEST(Attention, BackwardEqualsTheFormula) {
   for (const Type type : kTypes) {
-    for (const auto& p : problems(type)) {
+    for (const auto& p : attention_problems(type)) {
       const auto expected = gradients(p);
       for (auto& device : devices()) {
         const Numbers zero(p.qkv.size(), type);
@@ -153,7 +153,7 @@ TEST(Attention, BackwardEqualsTheFormula) {
 }
 
 TEST(Attention, BitsDoNotDependOnTheNumberOfThreads) {
-  for (const auto& p : problems(Type::bf16)) {
+  for (const auto& p : attention_problems(Type::bf16)) {
     const Numbers zero(p.qkv.size(), Type::bf16);
     const auto one = backward(*one_device(1), p, false, zero);
     for (const int threads : {2, 3}) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "tests/kernels/support.h"
@@ -7,13 +8,13 @@ namespace {
 
 /// The three steps on the columns [first, first + count) of `parts` ranks; sums between them are
 /// taken as the ranks' reductions would. No parts: all at once.
-struct Problem {
+struct LossProblem {
   int64_t rows, columns, parts;
   Type type;
   Numbers logits, weight, loss, dlogits;
   std::vector<int32_t> targets;
 
-  Problem(int64_t r, int64_t c, int64_t p, Type t)
+  LossProblem(int64_t r, int64_t c, int64_t p, Type t)
       : rows(r),
         columns(c),
         parts(p),
@@ -87,7 +88,7 @@ struct Problem {
   }
 };
 
-void check(Problem x) {
+void check(LossProblem x) {
   std::vector<double> losses, gradients;
   for (int64_t i = 0; i < x.rows; ++i) {
     double sum = 0;
@@ -112,16 +113,16 @@ void check(Problem x) {
 
 TEST(CrossEntropy, EqualsAPlainLoop) {
   for (const Type type : kTypes) {
-    check(Problem(7, 37, 1, type));
-    check(Problem(3, 9000, 1, type));
-    check(Problem(5, 96, 3, type));
-    check(Problem(1, 1, 1, type));
-    check(Problem(7, 37, 0, type));
-    check(Problem(3, 9000, 0, type));
-    check(Problem(400, 1000, 0, type));  // more than a GPU has blocks for at once
+    check(LossProblem(7, 37, 1, type));
+    check(LossProblem(3, 9000, 1, type));
+    check(LossProblem(5, 96, 3, type));
+    check(LossProblem(1, 1, 1, type));
+    check(LossProblem(7, 37, 0, type));
+    check(LossProblem(3, 9000, 0, type));
+    check(LossProblem(400, 1000, 0, type));  // more than a GPU has blocks for at once
     // More than a block of a GPU has shared memory, or shared memory and registers, for.
     for (const int64_t columns : {128256, 150000, 164352, 164360})
-      check(Problem(2, columns, 0, type));
+      check(LossProblem(2, columns, 0, type));
   }
 }
 
@@ -134,7 +135,7 @@ TEST(CrossEntropy, MaskedLogitsHaveNoPart) {
     for (const double mask : {least, -std::numeric_limits<double>::infinity()}) {
       if (type == Type::f16 && mask < least) continue;  // Numbers has no infinity of fp16
       for (const int64_t columns : {9000, 9001, 150000}) {
-        Problem x(3, columns, 0, type);
+        LossProblem x(3, columns, 0, type);
         for (int64_t row = 0; row < x.rows; ++row) {
           for (int64_t column = 0; column < 600; ++column) {
             if (column == x.targets[static_cast<size_t>(row)]) continue;
@@ -149,7 +150,7 @@ TEST(CrossEntropy, MaskedLogitsHaveNoPart) {
 
 TEST(CrossEntropy, TheGradientIsTheSlope) {
   const auto kernels = one_device(1);
-  Problem x(2, 5, 1, Type::f32);
+  LossProblem x(2, 5, 1, Type::f32);
   x.run(*kernels);
   for (size_t i = 0; i < x.logits.size(); ++i) {
     constexpr double kStep = 1.0 / 64;
@@ -164,7 +165,7 @@ TEST(CrossEntropy, TheGradientIsTheSlope) {
 }
 
 TEST(CrossEntropy, GivesTheLossAloneWithoutWeights) {
-  Problem x(1, 3, 1, Type::f32);
+  LossProblem x(1, 3, 1, Type::f32);
   const float maximum = 2, sum = 3, target = -1;
   one_device(1)->run(CrossEntropyGradient{.rows = 1,
                                           .columns = 3,

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <limits>
+
 #include "tests/kernels/support.h"
 
 namespace ferry::kernels {
@@ -5,7 +8,7 @@ namespace {
 
 constexpr int64_t kCounts[] = {0, 1, 15, 16, 17, 1000, 70001};
 
-double steps(Type type) { return type == Type::f32 ? 1 : 0.51; }
+double rounding_steps(Type type) { return type == Type::f32 ? 1 : 0.51; }
 
 TEST(Elementwise, CopyConvertsToTheNearest) {
   for (const Type from : kTypes) {
@@ -69,7 +72,7 @@ TEST(Elementwise, CopyRowsTakesRowsThatLieApart) {
         auto& to = expected[i / 37 * 40 + i % 37];
         to = x[i / 37 * 50 + i % 37] + (accumulate ? to : 0);
       }
-      expect_near(y, expected, steps(type), 0, name_of(type));
+      expect_near(y, expected, rounding_steps(type), 0, name_of(type));
     }
   }
 }
@@ -86,14 +89,14 @@ TEST(Elementwise, AddScaleFillAndClear) {
       const float factor = -0.5;
       expect_near(
           on_all(a, [&](Numbers& y) { return Add{.count = count, .a = y, .b = b, .y = y}; }), sum,
-          steps(type), 1e-30, "add");
+          rounding_steps(type), 1e-30, "add");
       expect_near(
           on_all(a,
                  [&](Numbers& y) {
                    return Scale{
                        .count = count, .x = a, .y = y, .factor = 3, .factor_on_device = &factor};
                  }),
-          product, steps(type), 0x1p-14, "scale");
+          product, rounding_steps(type), 0x1p-14, "scale");
       expect_near(
           on_all(a, [&](Numbers& y) { return FillConstant{.count = count, .value = 2.5, .y = y}; }),
           std::vector<double>(a.size(), 2.5), 0, 0, "fill");

@@ -6,14 +6,14 @@
 namespace ferry::kernels {
 namespace {
 
-struct Case {
+struct Float8Product {
   int64_t m, n, k;
   Float8 a, b;
   bool accumulate, has_bias, fast;
   int64_t place = 0;  // of the product's first element, in aligned memory
 };
 
-const Case kCases[] = {
+const Float8Product kCases[] = {
     {16, 16, 16, Float8::e4m3, Float8::e4m3, false, false, true},
     {48, 32, 80, Float8::e4m3, Float8::e4m3, false, true, true},
     {64, 96, 128, Float8::e5m2, Float8::e4m3, false, false, false},
@@ -83,7 +83,7 @@ struct Factors {
   std::vector<uint8_t> a, b;
   std::vector<Sum> sums;
 
-  Factors(const Case& x, Kind kind)
+  Factors(const Float8Product& x, Kind kind)
       : a(random_codes(x.m * x.k, x.a, kind, 1)), b(random_codes(x.n * x.k, x.b, kind, 2)) {
     const auto k = static_cast<size_t>(x.k);
     std::vector<double> left, right, products(k);
@@ -98,7 +98,7 @@ struct Factors {
   }
 };
 
-void check(Kernels& kernels, const Case& x, const Factors& factors, Type result,
+void check(Kernels& kernels, const Float8Product& x, const Factors& factors, Type result,
            const std::string& name) {
   const OnDevice<uint8_t> a(kernels, factors.a), b(kernels, factors.b);
   const Scales scales(kernels, {scale_by(3), scale_by(0.5)});
@@ -136,7 +136,7 @@ void check(Kernels& kernels, const Case& x, const Factors& factors, Type result,
 
 void check_cases(Kind kind) {
   const auto all = devices();
-  for (const Case& x : kCases) {
+  for (const Float8Product& x : kCases) {
     const Factors factors(x, kind);
     for (const Sum& sum : factors.sums) EXPECT_TRUE(kind == Kind::any || sum.loss == 0);
     for (auto& device : all) {

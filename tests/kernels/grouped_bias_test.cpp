@@ -6,7 +6,7 @@
 namespace ferry::kernels {
 namespace {
 
-struct Problem {
+struct BiasProblem {
   std::vector<int64_t> offsets;
   int64_t width;
   bool has_scale;
@@ -14,7 +14,7 @@ struct Problem {
   std::vector<Numbers> biases;
   std::vector<ConstArray> bias;
 
-  Problem(std::vector<int64_t> o, int64_t w, bool s, Type type)
+  BiasProblem(std::vector<int64_t> o, int64_t w, bool s, Type type)
       : offsets(std::move(o)), width(w), has_scale(s) {
     x = random_numbers(rows() * width, type, 1);
     dy = random_numbers(rows() * width, type, 2);
@@ -37,8 +37,8 @@ struct Problem {
   }
 };
 
-std::vector<Problem> problems(Type type) {
-  std::vector<Problem> all;
+std::vector<BiasProblem> bias_problems(Type type) {
+  std::vector<BiasProblem> all;
   all.emplace_back(std::vector<int64_t>{0, 70, 70, 71, 200}, 24, true, type);
   all.emplace_back(std::vector<int64_t>{0, 0, 300, 300}, 37, false, type);
   all.emplace_back(std::vector<int64_t>{0, 0}, 8, true, type);
@@ -51,7 +51,7 @@ std::vector<Problem> problems(Type type) {
 
 TEST(GroupedBias, IsAddedToTheRowsOfItsGroup) {
   for (const Type type : kTypes) {
-    for (const auto& p : problems(type)) {
+    for (const auto& p : bias_problems(type)) {
       const auto y = on_all(p.x, [&](Numbers& to) {
         return GroupedBias{.width = p.width,
                            .rows = p.rows(),
@@ -71,7 +71,7 @@ TEST(GroupedBias, IsAddedToTheRowsOfItsGroup) {
 
 TEST(GroupedBias, HasTheGradientsOfAPlainLoop) {
   for (const Type type : kTypes) {
-    for (const auto& p : problems(type)) {
+    for (const auto& p : bias_problems(type)) {
       for (const bool accumulate : {true, false}) {
         std::vector<Numbers> before;
         for (unsigned g = 0; g < p.groups(); ++g) {

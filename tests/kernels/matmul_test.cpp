@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "tests/kernels/support.h"
@@ -5,13 +6,13 @@
 namespace ferry::kernels {
 namespace {
 
-struct Case {
+struct ProductCase {
   int64_t m, n, k;
   bool a_transposed, b_transposed, accumulate, has_bias;
 };
 
-std::vector<double> expected(const Case& x, const Numbers& a_numbers, const Numbers& b_numbers,
-                             const Numbers& c, const Numbers& bias) {
+std::vector<double> expected(const ProductCase& x, const Numbers& a_numbers,
+                             const Numbers& b_numbers, const Numbers& c, const Numbers& bias) {
   const auto a_values = a_numbers.values(), b_values = b_numbers.values();
   const double *a = a_values.data(), *b = b_values.data();
   std::vector<double> result;
@@ -28,7 +29,8 @@ std::vector<double> expected(const Case& x, const Numbers& a_numbers, const Numb
   return result;
 }
 
-void check(Kernels& kernels, const Case& x, Type type, Type result, const std::string& name) {
+void check(Kernels& kernels, const ProductCase& x, Type type, Type result,
+           const std::string& name) {
   const auto a = random_numbers(x.m * x.k, type, 1), b = random_numbers(x.k * x.n, type, 2);
   const auto bias = random_numbers(x.n, type, 3);
   const auto before = random_numbers(x.m * x.n, result, 4);
@@ -58,7 +60,7 @@ void check(Kernels& kernels, const Case& x, Type type, Type result, const std::s
 }
 
 TEST(Matmul, EqualsAPlainLoop) {
-  const Case cases[] = {
+  const ProductCase cases[] = {
       {5, 7, 3, false, false, false, false},     {1, 1, 1, false, true, true, false},
       {64, 48, 80, false, true, false, true},    {33, 35, 17, true, false, true, false},
       {6, 1024, 10, false, false, false, false}, {3, 5, 0, false, true, false, true},
@@ -95,7 +97,7 @@ TEST(Matmul, GivesItsResultToAnActivationFunction) {
                                        .bias = has_bias ? ConstArray(bias) : ConstArray(),
                                        .activation = kind,
                                        .activated = activated});
-            const Case plain{m, n, k, false, true, false, has_bias};
+            const ProductCase plain{m, n, k, false, true, false, has_bias};
             const auto name = device.name + name_of(type);
             const auto size = std::sqrt(static_cast<double>(k));
             const double slack = type == Type::f32 ? 16 * product_slack() : 0.6;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/kernels/support.h"
 
 namespace ferry::kernels {
@@ -42,11 +44,11 @@ std::vector<double> normalised(const Rows& rows, bool rms, const std::vector<dou
   return y;
 }
 
-struct Inputs {
+struct NormInputs {
   Numbers x, weight, bias, dy, mean, inverse;
 };
 
-Inputs inputs(const Rows& rows, Type type) {
+NormInputs inputs(const Rows& rows, Type type) {
   const auto count = static_cast<size_t>(rows.count());
   return {random_numbers(rows.elements(), type, 1),
           random_numbers(rows.shape.width, type, 2),
@@ -56,7 +58,7 @@ Inputs inputs(const Rows& rows, Type type) {
           Numbers(count, Type::f32)};
 }
 
-NormForward forward(const Rows& rows, bool rms, const Inputs& in, const Numbers& y) {
+NormForward norm_forward(const Rows& rows, bool rms, const NormInputs& in, const Numbers& y) {
   return {.rows = rows.shape.rows,
           .width = rows.shape.width,
           .heads = rows.shape.heads,
@@ -79,7 +81,7 @@ TEST(Norm, ForwardEqualsAPlainLoop) {
         const Rows rows{shape};
         const auto in = inputs(rows, type);
         const auto before = random_numbers(rows.elements(), type, 9);  // gaps stay
-        const auto y = on_all(before, [&](Numbers& to) { return forward(rows, rms, in, to); });
+        const auto y = on_all(before, [&](Numbers& to) { return norm_forward(rows, rms, in, to); });
         const auto bias = rms ? std::vector<double>() : in.bias.values();
         expect_near(y,
                     normalised(rows, rms, in.x.values(), in.weight.values(), bias, before.values()),
@@ -99,10 +101,10 @@ TEST(Norm, AddsTheResidualFirst) {
         Numbers sum(in.x.size(), type), reference(in.x.size(), type), got = reference,
                                                                       got_sum = sum;
         device.kernels->run(Add{.count = rows.elements(), .a = in.x, .b = residual, .y = sum});
-        auto apart = forward(rows, rms, in, reference);
+        auto apart = norm_forward(rows, rms, in, reference);
         apart.x = sum;
         device.kernels->run(apart);
-        auto at_once = forward(rows, rms, in, got);
+        auto at_once = norm_forward(rows, rms, in, got);
         at_once.residual = residual;
         at_once.sum = got_sum;
         device.kernels->run(at_once);
@@ -117,7 +119,7 @@ TEST(Norm, OnePlusWeightAddsOne) {
   const Rows rows{{2, 1, 3, 0, 0}};
   auto in = inputs(rows, Type::f32);
   const auto y = on_all(Numbers(6, Type::f32), [&](Numbers& to) {
-    auto x = forward(rows, true, in, to);
+    auto x = norm_forward(rows, true, in, to);
     x.one_plus_weight = true;
     return x;
   });
@@ -127,7 +129,7 @@ TEST(Norm, OnePlusWeightAddsOne) {
 }
 
 /// The loss whose gradient by y is dy.
-double loss(const Rows& rows, bool rms, const Inputs& in, const std::vector<double>& x,
+double loss(const Rows& rows, bool rms, const NormInputs& in, const std::vector<double>& x,
             const std::vector<double>& weight, const std::vector<double>& bias) {
   const auto y = normalised(rows, rms, x, weight, bias, std::vector<double>(in.x.size()));
   double sum = 0;
@@ -139,7 +141,7 @@ void check_gradients(const Shape& shape, Type type, bool rms, bool accumulate) {
   const Rows rows{shape};
   const auto in = inputs(rows, type);
   auto scratch = in.dy;
-  one_device(1)->run(forward(rows, rms, in, scratch));
+  one_device(1)->run(norm_forward(rows, rms, in, scratch));
   const auto before = random_numbers(rows.elements(), type, 5);
   const auto dweight_before = random_numbers(shape.width, Type::f32, 6);
   Numbers dweight, dbias;

@@ -1,3 +1,6 @@
+#include <iterator>
+#include <limits>
+
 #include "tests/kernels/support.h"
 
 namespace ferry::kernels {

@@ -2,6 +2,7 @@
 // error, none waits for ever, what is under a final name is whole, and the next save succeeds.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <latch>
 #include <stdexcept>
 

@@ -1,6 +1,7 @@
 // docs/ and --help have the same options and exit codes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <regex>
 #include <set>
 #include <sstream>

@@ -1,5 +1,6 @@
 // ferry estimate against figures of others: what Megatron-LM's runs counted, what their checkpoints
 // weigh, and what descriptions of systems say of models and runs.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 

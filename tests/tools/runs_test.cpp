@@ -1,6 +1,7 @@
 // ferry runs over logs of Megatron-LM and of ferry train, and what runs after saves.
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>

@@ -189,7 +189,6 @@ TEST_P(TargetCrash, Killed) { EXPECT_GT(kill_at_every_operation(test_), 30u); }
 
 TEST_P(TargetFaults, Failing) {
   EXPECT_GT(fail_at_every_operation(test_, ENOSPC, true), 30u);
-  EXPECT_GT(fail_at_every_operation(test_, EROFS, true), 30u);
   EXPECT_GT(fail_at_every_operation(test_, EIO, false), 30u);
 }
 

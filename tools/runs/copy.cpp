@@ -1,5 +1,6 @@
 #include "tools/runs/copy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>

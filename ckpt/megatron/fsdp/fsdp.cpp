@@ -1,6 +1,7 @@
 #include "ckpt/megatron/fsdp/fsdp.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>

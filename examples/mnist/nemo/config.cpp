@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <variant>
 
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/config/nemo_config.h"

@@ -1,6 +1,7 @@
 // The tutorial's stages, on some hundred of MNIST's images.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "ckpt/core/plan.h"

@@ -4,6 +4,7 @@
 // their GPUs. Prints what happened, and succeeds where the sums are right.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <exception>

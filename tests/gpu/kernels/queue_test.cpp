@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "kernels/cuda/cuda_kernels.h"
@@ -19,7 +20,8 @@ TEST(CudaKernels, GiveZeroMemoryThatOutlivesThem) {
       (void)kernels.allocate(size_t{1} << 50);
       ADD_FAILURE() << "a PiB";
     } catch (const OutOfDeviceMemory& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("GPU 0 is out of memory for another 1048576.000 GiB"));
+      EXPECT_THAT(error.what(),
+                  testing::HasSubstr("GPU 0 is out of memory for another 1048576.000 GiB"));
     }
     EXPECT_THROW((void)kernels.device().workspace(size_t{1} << 50), OutOfDeviceMemory);
     kernels.download(memory.get(), back, 3);

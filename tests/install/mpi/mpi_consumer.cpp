@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdio>
+#include <memory>
 #include <utility>
 #include <vector>
 

@@ -2,6 +2,7 @@
 // names the tensor or file and what to do.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>

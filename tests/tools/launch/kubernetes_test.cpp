@@ -1,5 +1,7 @@
 // Manifests for Kubernetes, read back by a real parser of YAML. tests/launch/check_manifests.py
 // holds them against the schemas that Kubernetes' own projects publish.
+#include <algorithm>
+
 #include "ckpt/megatron/config/yaml.h"
 #include "tests/tools/launch/launch_files.h"
 #include "tools/launch/yaml_text.h"

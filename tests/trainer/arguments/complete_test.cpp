@@ -19,7 +19,7 @@ std::string small(const std::string& more) {
          more;
 }
 
-std::string refusal(const std::string& more, const Launch& launch = {},
+std::string refusal_of_arguments(const std::string& more, const Launch& launch = {},
                     ErrorKind kind = ErrorKind::invalid) {
   try {
     completed(small(more), launch);
@@ -89,64 +89,64 @@ TEST(CompleteArguments, TakesRanksFromTheLauncher) {
   const auto run = completed(small("--tensor-model-parallel-size 2"), launch);
   EXPECT_EQ(run.arguments.data_parallel_size, 4);
   EXPECT_EQ(run.arguments.rank, 5);
-  EXPECT_THAT(refusal("--context-parallel-size 2 --tensor-model-parallel-size 8", launch),
+  EXPECT_THAT(refusal_of_arguments("--context-parallel-size 2 --tensor-model-parallel-size 8", launch),
               HasSubstr("start a multiple of 16"));
-  EXPECT_THAT(refusal("--data-parallel-size 2", launch), HasSubstr("which leaves 8 for data"));
+  EXPECT_THAT(refusal_of_arguments("--data-parallel-size 2", launch), HasSubstr("which leaves 8 for data"));
 }
 
 TEST(CompleteArguments, NamesSizesThatDoNotFit) {
-  EXPECT_THAT(refusal("--num-attention-heads 5"), HasSubstr("for --num-attention-heads, 1, 2, 4"));
-  EXPECT_THAT(refusal("--tensor-model-parallel-size 3"), HasSubstr("4 attention heads"));
-  EXPECT_THAT(refusal("--tensor-model-parallel-size 3"), HasSubstr("1, 2 and 4 fit"));
-  EXPECT_THAT(refusal("--ffn-hidden-size 33 --tensor-model-parallel-size 2"),
+  EXPECT_THAT(refusal_of_arguments("--num-attention-heads 5"), HasSubstr("for --num-attention-heads, 1, 2, 4"));
+  EXPECT_THAT(refusal_of_arguments("--tensor-model-parallel-size 3"), HasSubstr("4 attention heads"));
+  EXPECT_THAT(refusal_of_arguments("--tensor-model-parallel-size 3"), HasSubstr("1, 2 and 4 fit"));
+  EXPECT_THAT(refusal_of_arguments("--ffn-hidden-size 33 --tensor-model-parallel-size 2"),
               HasSubstr("33 elements of --ffn-hidden-size"));
-  EXPECT_THAT(refusal("--group-query-attention --num-query-groups 3"),
+  EXPECT_THAT(refusal_of_arguments("--group-query-attention --num-query-groups 3"),
               HasSubstr("for --num-query-groups, 1, 2 and 4 fit"));
-  EXPECT_THAT(refusal("--pipeline-model-parallel-size 3"),
+  EXPECT_THAT(refusal_of_arguments("--pipeline-model-parallel-size 3"),
               HasSubstr("for --pipeline-model-parallel-size, 1, 2 and 4 fit"));
-  EXPECT_THAT(refusal("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3"),
+  EXPECT_THAT(refusal_of_arguments("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3"),
               HasSubstr("for --num-virtual-stages-per-pipeline-rank, 1 and 2 fit"));
-  EXPECT_THAT(refusal("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tt|tL"),
+  EXPECT_THAT(refusal_of_arguments("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tt|tL"),
               HasSubstr("has 3 stages"));
-  EXPECT_THAT(refusal("--seq-length 65"), HasSubstr("--max-position-embeddings 64 is less"));
-  EXPECT_THAT(refusal("--seq-length 62 --context-parallel-size 2"), HasSubstr("64 is the next"));
-  EXPECT_THAT(refusal("--global-batch-size 3"), HasSubstr("4 is the next"));
-  EXPECT_THAT(refusal("--expert-model-parallel-size 2 --data-parallel-size 2"),
+  EXPECT_THAT(refusal_of_arguments("--seq-length 65"), HasSubstr("--max-position-embeddings 64 is less"));
+  EXPECT_THAT(refusal_of_arguments("--seq-length 62 --context-parallel-size 2"), HasSubstr("64 is the next"));
+  EXPECT_THAT(refusal_of_arguments("--global-batch-size 3"), HasSubstr("4 is the next"));
+  EXPECT_THAT(refusal_of_arguments("--expert-model-parallel-size 2 --data-parallel-size 2"),
               HasSubstr("give --num-experts"));
-  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 3 --expert-model-parallel-size 2 "
+  EXPECT_THAT(refusal_of_arguments("--disable-bias-linear --num-experts 3 --expert-model-parallel-size 2 "
                       "--data-parallel-size 2"),
               HasSubstr("for --expert-model-parallel-size, 1 and 3 fit"));
-  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --expert-model-parallel-size 2"),
+  EXPECT_THAT(refusal_of_arguments("--disable-bias-linear --num-experts 4 --expert-model-parallel-size 2"),
               HasSubstr("not a multiple of 2"));
-  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --tensor-model-parallel-size 2"),
+  EXPECT_THAT(refusal_of_arguments("--disable-bias-linear --num-experts 4 --tensor-model-parallel-size 2"),
               HasSubstr("--sequence-parallel"));
-  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --moe-layer-freq [1]*3"),
+  EXPECT_THAT(refusal_of_arguments("--disable-bias-linear --num-experts 4 --moe-layer-freq [1]*3"),
               HasSubstr("3 elements"));
-  EXPECT_THAT(refusal("--kv-channels 7 --position-embedding-type rope"),
+  EXPECT_THAT(refusal_of_arguments("--kv-channels 7 --position-embedding-type rope"),
               HasSubstr("--kv-channels 7: rotary positions rotate pairs"));
-  EXPECT_THAT(refusal("--multi-latent-attention --qk-pos-emb-head-dim 5 "
+  EXPECT_THAT(refusal_of_arguments("--multi-latent-attention --qk-pos-emb-head-dim 5 "
                       "--position-embedding-type rope"),
               HasSubstr("--qk-pos-emb-head-dim 5"));
-  EXPECT_THAT(refusal("--disable-bias-linear --moe-router-topk 5 --num-experts 4"),
+  EXPECT_THAT(refusal_of_arguments("--disable-bias-linear --moe-router-topk 5 --num-experts 4"),
               HasSubstr("from 1 to 4"));
-  EXPECT_THAT(refusal("--hidden-size 1099511627777"), HasSubstr("--hidden-size"));
+  EXPECT_THAT(refusal_of_arguments("--hidden-size 1099511627777"), HasSubstr("--hidden-size"));
   EXPECT_THAT(
-      refusal("--tensor-model-parallel-size 1048576 --pipeline-model-parallel-size 1048576"),
+      refusal_of_arguments("--tensor-model-parallel-size 1048576 --pipeline-model-parallel-size 1048576"),
       HasSubstr("parallel ranks"));
 }
 
 TEST(CompleteArguments, NamesNumbersThatNothingCanBeMadeOf) {
-  EXPECT_THAT(refusal("--norm-epsilon -1"), HasSubstr("--norm-epsilon -1"));
-  EXPECT_THAT(refusal("--init-method-std -1"), HasSubstr("--init-method-std -1"));
-  EXPECT_THAT(refusal("--micro-batch-size 40000000"), HasSubstr("at most 2147483647 tokens"));
+  EXPECT_THAT(refusal_of_arguments("--norm-epsilon -1"), HasSubstr("--norm-epsilon -1"));
+  EXPECT_THAT(refusal_of_arguments("--init-method-std -1"), HasSubstr("--init-method-std -1"));
+  EXPECT_THAT(refusal_of_arguments("--micro-batch-size 40000000"), HasSubstr("at most 2147483647 tokens"));
 }
 
 // Evaluations take as many samples at a time as training does.
 TEST(CompleteArguments, NamesBatchesThatEvaluationsCannotTake) {
   EXPECT_THAT(
-      refusal("--eval-micro-batch-size 1 --eval-global-batch-size 3"),
+      refusal_of_arguments("--eval-micro-batch-size 1 --eval-global-batch-size 3"),
       HasSubstr("--eval-global-batch-size 3 is not a multiple of --micro-batch-size 2 x 1"));
-  EXPECT_THAT(refusal("--eval-micro-batch-size 1 --eval-global-batch-size 1"),
+  EXPECT_THAT(refusal_of_arguments("--eval-micro-batch-size 1 --eval-global-batch-size 1"),
               HasSubstr("2 is the next"));
   const auto even = completed(small("--eval-micro-batch-size 1 --eval-global-batch-size 6"));
   EXPECT_EQ(even.arguments.eval_global_batch_size, 6);
@@ -154,21 +154,21 @@ TEST(CompleteArguments, NamesBatchesThatEvaluationsCannotTake) {
 
 TEST(CompleteArguments, NamesWhatAPrecisionAwareOptimizerNeeds) {
   const std::string aware = "--use-precision-aware-optimizer --use-distributed-optimizer ";
-  EXPECT_THAT(refusal("--exp-avg-dtype bf16"),
+  EXPECT_THAT(refusal_of_arguments("--exp-avg-dtype bf16"),
               HasSubstr("--exp-avg-dtype bf16 needs --use-precision-aware-optimizer"));
-  EXPECT_THAT(refusal("--main-grads-dtype bf16 --bf16"),
+  EXPECT_THAT(refusal_of_arguments("--main-grads-dtype bf16 --bf16"),
               HasSubstr("--main-grads-dtype bf16 needs"));
-  EXPECT_THAT(refusal("--use-precision-aware-optimizer"),
+  EXPECT_THAT(refusal_of_arguments("--use-precision-aware-optimizer"),
               HasSubstr("needs --use-distributed-optimizer"));
-  EXPECT_THAT(refusal(aware + "--optimizer sgd"), HasSubstr("--optimizer adam, not sgd"));
-  EXPECT_THAT(refusal(aware + "--main-grads-dtype bf16"), HasSubstr("is for --bf16"));
-  EXPECT_THAT(refusal(aware + "--main-grads-dtype bf16 --fp16"), HasSubstr("is for --bf16"));
+  EXPECT_THAT(refusal_of_arguments(aware + "--optimizer sgd"), HasSubstr("--optimizer adam, not sgd"));
+  EXPECT_THAT(refusal_of_arguments(aware + "--main-grads-dtype bf16"), HasSubstr("is for --bf16"));
+  EXPECT_THAT(refusal_of_arguments(aware + "--main-grads-dtype bf16 --fp16"), HasSubstr("is for --bf16"));
   EXPECT_THAT(
-      refusal(aware + "--bf16 --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32"),
+      refusal_of_arguments(aware + "--bf16 --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32"),
       HasSubstr("exclude each other"));
   for (const std::string which :
        {"--main-params-dtype fp16", "--exp-avg-dtype fp8", "--exp-avg-sq-dtype fp16"}) {
-    EXPECT_THAT(refusal(aware + "--bf16 " + which, {}, ErrorKind::unsupported), HasSubstr(which));
+    EXPECT_THAT(refusal_of_arguments(aware + "--bf16 " + which, {}, ErrorKind::unsupported), HasSubstr(which));
   }
   EXPECT_TRUE(completed(small(aware + "--bf16")).arguments.accumulate_allreduce_grads_in_fp32);
   EXPECT_FALSE(completed(small(aware + "--bf16 --main-grads-dtype bf16"))
@@ -176,49 +176,49 @@ TEST(CompleteArguments, NamesWhatAPrecisionAwareOptimizerNeeds) {
 }
 
 TEST(CompleteArguments, NamesWhatContradicts) {
-  EXPECT_THAT(refusal("--disable-bias-linear --xielu --num-experts 4"),
+  EXPECT_THAT(refusal_of_arguments("--disable-bias-linear --xielu --num-experts 4"),
               HasSubstr("experts have no parameters of xIELU"));
-  EXPECT_THAT(refusal("--bf16 --fp16"), HasSubstr("exclude each other"));
-  EXPECT_THAT(refusal("--swiglu --squared-relu"), HasSubstr("exclude each other"));
-  EXPECT_THAT(refusal("--train-samples 100"), HasSubstr("--train-iters and --train-samples"));
-  EXPECT_THAT(refusal("--lr-decay-samples 100"), HasSubstr("give --lr-decay-iters"));
-  EXPECT_THAT(refusal("--lr-warmup-fraction 0.1 --lr-warmup-iters 3"), HasSubstr("excludes"));
-  EXPECT_THAT(refusal("--min-lr 0.1"), HasSubstr("--min-lr 0.1 is not between 0 and --lr 0.001"));
-  EXPECT_THAT(refusal("--save x"), HasSubstr("give --save-interval, how often to save"));
-  EXPECT_THAT(refusal("--save x --save-interval 5 --save-retain-interval 7"),
+  EXPECT_THAT(refusal_of_arguments("--bf16 --fp16"), HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal_of_arguments("--swiglu --squared-relu"), HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal_of_arguments("--train-samples 100"), HasSubstr("--train-iters and --train-samples"));
+  EXPECT_THAT(refusal_of_arguments("--lr-decay-samples 100"), HasSubstr("give --lr-decay-iters"));
+  EXPECT_THAT(refusal_of_arguments("--lr-warmup-fraction 0.1 --lr-warmup-iters 3"), HasSubstr("excludes"));
+  EXPECT_THAT(refusal_of_arguments("--min-lr 0.1"), HasSubstr("--min-lr 0.1 is not between 0 and --lr 0.001"));
+  EXPECT_THAT(refusal_of_arguments("--save x"), HasSubstr("give --save-interval, how often to save"));
+  EXPECT_THAT(refusal_of_arguments("--save x --save-interval 5 --save-retain-interval 7"),
               HasSubstr("not a multiple"));
-  EXPECT_THAT(refusal("--weight-decay-incr-style linear"), HasSubstr("give both"));
-  EXPECT_THAT(refusal("--start-weight-decay 0.3"), HasSubstr("linear or cosine"));
-  EXPECT_THAT(refusal("--recompute-granularity full"), HasSubstr("--recompute-method"));
-  EXPECT_THAT(refusal("--recompute-activations --recompute-method block"), HasSubstr("full"));
-  EXPECT_THAT(refusal("--recompute-granularity selective --recompute-modules mlp attention"),
+  EXPECT_THAT(refusal_of_arguments("--weight-decay-incr-style linear"), HasSubstr("give both"));
+  EXPECT_THAT(refusal_of_arguments("--start-weight-decay 0.3"), HasSubstr("linear or cosine"));
+  EXPECT_THAT(refusal_of_arguments("--recompute-granularity full"), HasSubstr("--recompute-method"));
+  EXPECT_THAT(refusal_of_arguments("--recompute-activations --recompute-method block"), HasSubstr("full"));
+  EXPECT_THAT(refusal_of_arguments("--recompute-granularity selective --recompute-modules mlp attention"),
               HasSubstr("attention: supported are core_attn, layernorm"));
-  EXPECT_THAT(refusal("--recompute-granularity selective --recompute-modules mla_up_proj"),
+  EXPECT_THAT(refusal_of_arguments("--recompute-granularity selective --recompute-modules mla_up_proj"),
               HasSubstr("--multi-latent-attention"));
-  EXPECT_THAT(refusal("--overlap-param-gather"), HasSubstr("--use-distributed-optimizer"));
-  EXPECT_THAT(refusal("--lr-decay-style WSD"), HasSubstr("--lr-wsd-decay-iters"));
-  EXPECT_THAT(refusal("--mock-data --data-path a"), HasSubstr("exclude each other"));
-  EXPECT_THAT(refusal("--global-batch-size 4 --step-batch-size-schedule 0:4"),
+  EXPECT_THAT(refusal_of_arguments("--overlap-param-gather"), HasSubstr("--use-distributed-optimizer"));
+  EXPECT_THAT(refusal_of_arguments("--lr-decay-style WSD"), HasSubstr("--lr-wsd-decay-iters"));
+  EXPECT_THAT(refusal_of_arguments("--mock-data --data-path a"), HasSubstr("exclude each other"));
+  EXPECT_THAT(refusal_of_arguments("--global-batch-size 4 --step-batch-size-schedule 0:4"),
               HasSubstr("exclude each other"));
-  EXPECT_THAT(refusal("--load-main-params-from-ckpt"), HasSubstr("--no-load-optim"));
-  EXPECT_THAT(refusal("--seed 0"), HasSubstr("--seed 0"));
-  EXPECT_THAT(refusal("--fp16 --min-loss-scale 0"), HasSubstr("--min-loss-scale"));
-  EXPECT_THAT(refusal("--mtp-num-layers 1"), HasSubstr("rope"));
-  EXPECT_THAT(refusal("--position-embedding-type rope --rope-type yarn"),
+  EXPECT_THAT(refusal_of_arguments("--load-main-params-from-ckpt"), HasSubstr("--no-load-optim"));
+  EXPECT_THAT(refusal_of_arguments("--seed 0"), HasSubstr("--seed 0"));
+  EXPECT_THAT(refusal_of_arguments("--fp16 --min-loss-scale 0"), HasSubstr("--min-loss-scale"));
+  EXPECT_THAT(refusal_of_arguments("--mtp-num-layers 1"), HasSubstr("rope"));
+  EXPECT_THAT(refusal_of_arguments("--position-embedding-type rope --rope-type yarn"),
               HasSubstr("--rope-type yarn is for --multi-latent-attention"));
-  EXPECT_THAT(refusal("--disable-bias-linear --num-experts 4 --moe-router-topk 1"),
+  EXPECT_THAT(refusal_of_arguments("--disable-bias-linear --num-experts 4 --moe-router-topk 1"),
               HasSubstr("always 1"));
   const std::string experts =
       "--disable-bias-linear --num-experts 4 --moe-router-topk 1 "
       "--moe-router-score-function sigmoid ";
-  EXPECT_THAT(refusal(experts + "--moe-router-load-balancing-type aux_loss seq_aux_loss "
+  EXPECT_THAT(refusal_of_arguments(experts + "--moe-router-load-balancing-type aux_loss seq_aux_loss "
                                 "--moe-aux-loss-coeff 0.1 0.1"),
               HasSubstr("2 kinds"));
   EXPECT_EQ(completed(small(experts + "--moe-router-load-balancing-type none seq_aux_loss "
                                       "--moe-aux-loss-coeff 0.1 0.1"))
                 .arguments.moe_aux_loss_coeff.size(),
             2u);
-  EXPECT_THAT(refusal("--dataloader-type cyclic --eval-micro-batch-size 1"),
+  EXPECT_THAT(refusal_of_arguments("--dataloader-type cyclic --eval-micro-batch-size 1"),
               HasSubstr("--eval-micro-batch-size 1"));
 }
 

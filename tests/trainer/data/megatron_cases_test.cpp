@@ -2,6 +2,7 @@
 // and the samples.
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "tests/io/fault_file_system.h"

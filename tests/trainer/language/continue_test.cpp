@@ -7,12 +7,12 @@
 namespace ferry::test {
 namespace {
 
-struct Case {
+struct ContinuedRun {
   const char* run;
   const char* layout;
 };
 
-void PrintTo(const Case& one, std::ostream* out) { *out << one.run << " " << one.layout; }
+void PrintTo(const ContinuedRun& one, std::ostream* out) { *out << one.run << " " << one.layout; }
 
 // Options that a checkpoint does not hold: how loads are balanced.
 const std::map<std::string, std::string> kLosses{
@@ -23,7 +23,7 @@ const std::map<std::string, std::string> kLosses{
      "--moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3 --seed 1234 "
      "--transformer-impl transformer_engine"}};
 
-class Continue : public testing::TestWithParam<Case> {
+class Continue : public testing::TestWithParam<ContinuedRun> {
  protected:
   std::string words(const std::string& from, const std::string& layout, int64_t until) const {
     return "--load " + from + " --save " + scratch_.path("run") + common_words(scratch_) +
@@ -52,19 +52,19 @@ TEST_P(Continue, AsMegatronDoes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Peers, Continue,
-    testing::Values(Case{"f32_qwen3", layout::kAlone},
-                    Case{"f32_qwen3", "--tensor-model-parallel-size 2"},
-                    Case{"f32_qwen3", layout::kTensor}, Case{"f32_qwen3", layout::kPipeline},
-                    Case{"f32_qwen3", layout::kInterleaved}, Case{"f32_qwen3", layout::kData},
-                    Case{"f32_qwen3", layout::kContext}, Case{"f32_qwen3", layout::kAll},
-                    Case{"f32_qwen3moe", layout::kAlone}, Case{"f32_qwen3moe", layout::kTensor},
-                    Case{"f32_qwen3moe", layout::kExpert}, Case{"f32_qwen3moe", layout::kContext},
-                    Case{"f32_qwen3moe", layout::kPipeline}, Case{"f32_deepseek", layout::kAlone},
-                    Case{"f32_deepseek", layout::kTensor}, Case{"f32_deepseek", layout::kExpert},
-                    Case{"f32_deepseek", layout::kPipeline}, Case{"g_f32_gptoss", layout::kAlone},
-                    Case{"g_f32_gptoss", layout::kWholeExperts},
-                    Case{"g_f32_gptoss", layout::kExpert}, Case{"g_f32_gptoss", layout::kContext},
-                    Case{"g_f32_gptoss", layout::kPipeline}));
+    testing::Values(ContinuedRun{"f32_qwen3", layout::kAlone},
+                    ContinuedRun{"f32_qwen3", "--tensor-model-parallel-size 2"},
+                    ContinuedRun{"f32_qwen3", layout::kTensor}, ContinuedRun{"f32_qwen3", layout::kPipeline},
+                    ContinuedRun{"f32_qwen3", layout::kInterleaved}, ContinuedRun{"f32_qwen3", layout::kData},
+                    ContinuedRun{"f32_qwen3", layout::kContext}, ContinuedRun{"f32_qwen3", layout::kAll},
+                    ContinuedRun{"f32_qwen3moe", layout::kAlone}, ContinuedRun{"f32_qwen3moe", layout::kTensor},
+                    ContinuedRun{"f32_qwen3moe", layout::kExpert}, ContinuedRun{"f32_qwen3moe", layout::kContext},
+                    ContinuedRun{"f32_qwen3moe", layout::kPipeline}, ContinuedRun{"f32_deepseek", layout::kAlone},
+                    ContinuedRun{"f32_deepseek", layout::kTensor}, ContinuedRun{"f32_deepseek", layout::kExpert},
+                    ContinuedRun{"f32_deepseek", layout::kPipeline}, ContinuedRun{"g_f32_gptoss", layout::kAlone},
+                    ContinuedRun{"g_f32_gptoss", layout::kWholeExperts},
+                    ContinuedRun{"g_f32_gptoss", layout::kExpert}, ContinuedRun{"g_f32_gptoss", layout::kContext},
+                    ContinuedRun{"g_f32_gptoss", layout::kPipeline}));
 
 }  // namespace
 }  // namespace ferry::test

@@ -16,9 +16,9 @@ const std::string kTensorwise = "--fp8-format hybrid --fp8-recipe tensorwise ";
 const std::string kDelayed = "--fp8-format hybrid ";
 const std::string kHistory =
     "--fp8-format hybrid --fp8-amax-history-len 3 --fp8-amax-compute-algo max --fp8-margin 1 ";
-const std::string kAware = "--use-distributed-optimizer --use-precision-aware-optimizer ";
-const std::string kSmall =
-    kAware + "--main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 ";
+const std::string kShardedAware = "--use-distributed-optimizer --use-precision-aware-optimizer ";
+const std::string kSmallState =
+    kShardedAware + "--main-grads-dtype bf16 --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 ";
 
 // Weights at random, of a Llama whose sizes fit on two tensor ranks, too.
 const std::string kLlama =
@@ -141,8 +141,8 @@ TEST_F(Float8Runs, GoWithAPrecisionAwareOptimizer) {
       const std::string words = kLlama + end + at + fp8;
       const auto plain = figures(words + "--use-distributed-optimizer ");
       ASSERT_EQ(plain.size(), 8u);
-      expect_same(figures(words + kAware), plain, words);
-      const auto small = figures(words + kSmall);
+      expect_same(figures(words + kShardedAware), plain, words);
+      const auto small = figures(words + kSmallState);
       ASSERT_EQ(small.size(), 8u);
       for (const auto& [iteration, figure] : small) {
         EXPECT_NEAR(figure.loss / plain.at(iteration).loss, 1, 0.01) << words << iteration;
@@ -206,7 +206,7 @@ TEST_F(Float8Runs, PlanTheirMemory) {
             plan("--num-layers 12").activations - 4 * spared);
   // With a precision-aware optimizer: 2 bytes of a gradient and 6 of the optimizer's for each
   // parameter of 2, and the same copies in FP8.
-  const StagePlan small = plan(kSmall), both = plan(kSmall + kDelayed);
+  const StagePlan small = plan(kSmallState), both = plan(kSmallState + kDelayed);
   EXPECT_EQ(both.float8, narrow.float8);
   EXPECT_EQ(both.state.gradients, both.state.parameters);
   EXPECT_EQ(both.state.optimizer, 3 * both.state.parameters);
@@ -214,12 +214,12 @@ TEST_F(Float8Runs, PlanTheirMemory) {
   EXPECT_EQ(both.parameter_bytes(), small.parameter_bytes() + narrow.float8);
 }
 
-struct Case {
+struct Float8Run {
   std::string fp8, layout;
 };
-void PrintTo(const Case& one, std::ostream* out) { *out << one.fp8 << one.layout; }
+void PrintTo(const Float8Run& one, std::ostream* out) { *out << one.fp8 << one.layout; }
 
-class Float8Resume : public testing::TestWithParam<Case> {};
+class Float8Resume : public testing::TestWithParam<Float8Run> {};
 
 TEST_P(Float8Resume, IsTheUnbrokenRun) {
   const Scratch scratch;
@@ -241,13 +241,13 @@ TEST_P(Float8Resume, IsTheUnbrokenRun) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Float8Resume,
-    testing::Values(Case{kTensorwise, layout::kAlone}, Case{kDelayed, layout::kAlone},
-                    Case{kHistory, layout::kTensor}, Case{kHistory, layout::kPipeline},
-                    Case{kHistory, layout::kInterleaved}, Case{kDelayed, layout::kData},
-                    Case{kHistory, layout::kAll},
-                    Case{kHistory + "--ckpt-format torch ", layout::kAll},
-                    Case{kTensorwise + kSmall, layout::kData},
-                    Case{kHistory + kSmall, layout::kAll}));
+    testing::Values(Float8Run{kTensorwise, layout::kAlone}, Float8Run{kDelayed, layout::kAlone},
+                    Float8Run{kHistory, layout::kTensor}, Float8Run{kHistory, layout::kPipeline},
+                    Float8Run{kHistory, layout::kInterleaved}, Float8Run{kDelayed, layout::kData},
+                    Float8Run{kHistory, layout::kAll},
+                    Float8Run{kHistory + "--ckpt-format torch ", layout::kAll},
+                    Float8Run{kTensorwise + kSmallState, layout::kData},
+                    Float8Run{kHistory + kSmallState, layout::kAll}));
 
 LoadedValue scaling_in(const std::string& run) {
   const Checkpoint checkpoint = open_checkpoint(posix_file_system(), run);

@@ -61,13 +61,13 @@ std::vector<std::string> differences_beyond_a_bit(const std::string& a, const st
   return names;
 }
 
-struct Case {
+struct PrecisionRun {
   std::string layout, format;
 };
 
-void PrintTo(const Case& one, std::ostream* out) { *out << one.layout << one.format; }
+void PrintTo(const PrecisionRun& one, std::ostream* out) { *out << one.layout << one.format; }
 
-class PrecisionAware : public testing::TestWithParam<Case> {
+class PrecisionAware : public testing::TestWithParam<PrecisionRun> {
  protected:
   std::string run(const std::string& name, const std::string& more) const {
     return run_of("--load " + scratch_.path(name) + " --save " + scratch_.path(name) +
@@ -101,12 +101,12 @@ TEST_P(PrecisionAware, GoesOnAsTheUnbrokenRun) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, PrecisionAware,
-    testing::Values(Case{"", ""}, Case{layout::kAll, ""},
-                    Case{layout::kData, "--dist-ckpt-optim-fully-reshardable "},
-                    Case{layout::kTensor, "--dist-ckpt-optim-fully-reshardable "},
-                    Case{layout::kInterleaved, ""}, Case{layout::kData, "--async-save "},
-                    Case{layout::kAll, "--ckpt-format torch "},
-                    Case{layout::kContext, "--ckpt-format torch "}));
+    testing::Values(PrecisionRun{"", ""}, PrecisionRun{layout::kAll, ""},
+                    PrecisionRun{layout::kData, "--dist-ckpt-optim-fully-reshardable "},
+                    PrecisionRun{layout::kTensor, "--dist-ckpt-optim-fully-reshardable "},
+                    PrecisionRun{layout::kInterleaved, ""}, PrecisionRun{layout::kData, "--async-save "},
+                    PrecisionRun{layout::kAll, "--ckpt-format torch "},
+                    PrecisionRun{layout::kContext, "--ckpt-format torch "}));
 
 class PrecisionAwareRun : public testing::Test {
  protected:

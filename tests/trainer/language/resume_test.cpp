@@ -15,16 +15,16 @@
 namespace ferry::test {
 namespace {
 
-struct Case {
+struct ResumedRun {
   const char* run;
   std::string layout;
 };
 
-void PrintTo(const Case& one, std::ostream* out) { *out << one.run << " " << one.layout; }
+void PrintTo(const ResumedRun& one, std::ostream* out) { *out << one.run << " " << one.layout; }
 
 const std::string kTorch = "--ckpt-format torch ";
 
-class Resume : public testing::TestWithParam<Case> {
+class Resume : public testing::TestWithParam<ResumedRun> {
  protected:
   // From the fixture, or from what `name` has saved itself.
   std::string words(const std::string& name, int64_t until) const {
@@ -82,16 +82,16 @@ TEST_P(Resume, LoadsEveryBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Resume,
-    testing::Values(Case{"f32_qwen3", layout::kAlone}, Case{"f32_qwen3", layout::kTensor},
-                    Case{"f32_qwen3", layout::kPipeline}, Case{"f32_qwen3", layout::kInterleaved},
-                    Case{"f32_qwen3", layout::kData}, Case{"f32_qwen3", layout::kContext},
-                    Case{"f32_qwen3", layout::kAll}, Case{"f32_qwen3moe", layout::kExpert},
-                    Case{"f32_qwen3moe", layout::kTensor}, Case{"f32_deepseek", layout::kExpert},
-                    Case{"f32_deepseek", layout::kPipeline},
-                    Case{"f32_qwen3", kTorch + layout::kAll},
-                    Case{"f32_qwen3", kTorch + layout::kContext},
-                    Case{"f32_qwen3moe", kTorch + layout::kExpert},
-                    Case{"f32_deepseek", kTorch + layout::kInterleaved}));
+    testing::Values(ResumedRun{"f32_qwen3", layout::kAlone}, ResumedRun{"f32_qwen3", layout::kTensor},
+                    ResumedRun{"f32_qwen3", layout::kPipeline}, ResumedRun{"f32_qwen3", layout::kInterleaved},
+                    ResumedRun{"f32_qwen3", layout::kData}, ResumedRun{"f32_qwen3", layout::kContext},
+                    ResumedRun{"f32_qwen3", layout::kAll}, ResumedRun{"f32_qwen3moe", layout::kExpert},
+                    ResumedRun{"f32_qwen3moe", layout::kTensor}, ResumedRun{"f32_deepseek", layout::kExpert},
+                    ResumedRun{"f32_deepseek", layout::kPipeline},
+                    ResumedRun{"f32_qwen3", kTorch + layout::kAll},
+                    ResumedRun{"f32_qwen3", kTorch + layout::kContext},
+                    ResumedRun{"f32_qwen3moe", kTorch + layout::kExpert},
+                    ResumedRun{"f32_deepseek", kTorch + layout::kInterleaved}));
 
 // From weights at random.
 class NewRun : public testing::Test {

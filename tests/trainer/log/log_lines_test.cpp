@@ -1,13 +1,15 @@
+#include "trainer/log/log_lines.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <regex>
 #include <string>
 
 #include "tests/trainer/arguments/runs.h"
-#include "trainer/log/log_lines.h"
 #include "trainer/schedule/batch_size.h"
 #include "trainer/schedule/learning_rate.h"
 #include "trainer/schedule/loss_scaler.h"

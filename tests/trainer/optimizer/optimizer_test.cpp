@@ -1,4 +1,6 @@
 // What the optimizers' steps take from a run, and what they make of it.
+#include <cmath>
+
 #include "ckpt/megatron/rank_folders/parameter_kind.h"
 #include "tests/trainer/parallel/small_run.h"
 

@@ -8,12 +8,12 @@ namespace {
 using test::RunFigures;
 using test::SmallRun;
 
-struct Case {
+struct DroppingRun {
   const char* model;
   const char* layout;
 };
 
-void PrintTo(const Case& one, std::ostream* out) { *out << one.model << " " << one.layout; }
+void PrintTo(const DroppingRun& one, std::ostream* out) { *out << one.model << " " << one.layout; }
 
 SmallRun with_dropout(std::string_view model) {
   SmallRun small = model == "gpt2"       ? test::small_gpt2()
@@ -27,7 +27,7 @@ SmallRun with_dropout(std::string_view model) {
   return small;
 }
 
-class Dropout : public testing::TestWithParam<Case> {};
+class Dropout : public testing::TestWithParam<DroppingRun> {};
 
 TEST_P(Dropout, DoesNotDependOnTheLayout) {
   SmallRun small = with_dropout(GetParam().model);
@@ -37,15 +37,15 @@ TEST_P(Dropout, DoesNotDependOnTheLayout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Dropout,
-                         testing::Values(Case{"llama", "TP2"}, Case{"llama", "TP2 SP"},
-                                         Case{"llama", "PP2"}, Case{"llama", "PP2 VPP2"},
-                                         Case{"llama", "DP2"}, Case{"llama", "CP2"},
-                                         Case{"llama", "TP2 SP CP2 PP2 DP2"}, Case{"llama", "MBS1"},
-                                         Case{"llama", "MBS4"}, Case{"gpt2", "TP2 SP"},
-                                         Case{"gpt2", "PP2 DP2 MBS1"}, Case{"gpt2", "CP2"},
-                                         Case{"experts", "DP2 EP2"}, Case{"experts", "TP2 SP"},
-                                         Case{"deepseek", "TP2 SP"}, Case{"deepseek", "CP2"},
-                                         Case{"deepseek", "DP2 EP2 PP2"}));
+                         testing::Values(DroppingRun{"llama", "TP2"}, DroppingRun{"llama", "TP2 SP"},
+                                         DroppingRun{"llama", "PP2"}, DroppingRun{"llama", "PP2 VPP2"},
+                                         DroppingRun{"llama", "DP2"}, DroppingRun{"llama", "CP2"},
+                                         DroppingRun{"llama", "TP2 SP CP2 PP2 DP2"}, DroppingRun{"llama", "MBS1"},
+                                         DroppingRun{"llama", "MBS4"}, DroppingRun{"gpt2", "TP2 SP"},
+                                         DroppingRun{"gpt2", "PP2 DP2 MBS1"}, DroppingRun{"gpt2", "CP2"},
+                                         DroppingRun{"experts", "DP2 EP2"}, DroppingRun{"experts", "TP2 SP"},
+                                         DroppingRun{"deepseek", "TP2 SP"}, DroppingRun{"deepseek", "CP2"},
+                                         DroppingRun{"deepseek", "DP2 EP2 PP2"}));
 
 TEST(DropoutOfSeed, IsForTrainingAlone) {
   SmallRun small = with_dropout("llama");

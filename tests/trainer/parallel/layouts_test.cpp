@@ -8,12 +8,12 @@ namespace {
 using test::RunFigures;
 using test::SmallRun;
 
-struct Case {
+struct LayoutRun {
   const char* model;
   const char* layout;
 };
 
-void PrintTo(const Case& one, std::ostream* out) { *out << one.model << " " << one.layout; }
+void PrintTo(const LayoutRun& one, std::ostream* out) { *out << one.model << " " << one.layout; }
 
 SmallRun model_of(std::string_view name) {
   if (name == "scores of no key and biases of experts") return test::small_gpt_oss();
@@ -29,7 +29,7 @@ SmallRun model_of(std::string_view name) {
   return small;
 }
 
-class Shared : public testing::TestWithParam<Case> {};
+class Shared : public testing::TestWithParam<LayoutRun> {};
 
 TEST_P(Shared, ParametersHaveTheGradientOfOneRank) {
   SmallRun small = model_of(GetParam().model);
@@ -59,12 +59,12 @@ TEST(Passes, ThatNoMachineHoldsAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Shared,
-    testing::Values(Case{"latent attention", "TP2 SP"},
-                    Case{"latent attention", "TP2 SP CP2 PP2 DP2 EP2"},
-                    Case{"latent attention without query ranks", "TP2 SP"},
-                    Case{"local latent attention", "TP2 SP"},
-                    Case{"scores of no key and biases of experts", "TP2 ETP1 SP CP2 PP2 DP2 EP2"},
-                    Case{"shared gate", "TP2 SP"}, Case{"shared gate", "TP2 SP DP2 EP2"}));
+    testing::Values(LayoutRun{"latent attention", "TP2 SP"},
+                    LayoutRun{"latent attention", "TP2 SP CP2 PP2 DP2 EP2"},
+                    LayoutRun{"latent attention without query ranks", "TP2 SP"},
+                    LayoutRun{"local latent attention", "TP2 SP"},
+                    LayoutRun{"scores of no key and biases of experts", "TP2 ETP1 SP CP2 PP2 DP2 EP2"},
+                    LayoutRun{"shared gate", "TP2 SP"}, LayoutRun{"shared gate", "TP2 SP DP2 EP2"}));
 
 }  // namespace
 }  // namespace ferry

@@ -1,4 +1,6 @@
 // Losses by token, and the additional ones of routers, at all layouts.
+#include <cmath>
+
 #include "tests/trainer/parallel/small_run.h"
 
 namespace ferry {

@@ -1,4 +1,6 @@
 // Layers that predict tokens further on: the same at all layouts.
+#include <cmath>
+
 #include "tests/trainer/parallel/small_run.h"
 
 namespace ferry {
@@ -7,12 +9,14 @@ namespace {
 using test::RunFigures;
 using test::SmallRun;
 
-struct Case {
+struct PredictingRun {
   const char* model;
   const char* layout;
 };
 
-void PrintTo(const Case& one, std::ostream* out) { *out << one.model << " " << one.layout; }
+void PrintTo(const PredictingRun& one, std::ostream* out) {
+  *out << one.model << " " << one.layout;
+}
 
 SmallRun predicting(std::string_view model) {
   const bool experts = model.starts_with("deepseek");
@@ -25,7 +29,7 @@ SmallRun predicting(std::string_view model) {
   return small;
 }
 
-class Predicted : public testing::TestWithParam<Case> {};
+class Predicted : public testing::TestWithParam<PredictingRun> {};
 
 TEST_P(Predicted, DoesNotDependOnTheLayout) {
   SmallRun small = predicting(GetParam().model);
@@ -37,12 +41,15 @@ TEST_P(Predicted, DoesNotDependOnTheLayout) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Predicted,
-    testing::Values(Case{"llama", "TP2"}, Case{"llama", "TP2 SP"}, Case{"llama", "PP2"},
-                    Case{"llama", "PP2 VPP2"}, Case{"llama", "DP2"}, Case{"llama", "CP2"},
-                    Case{"llama", "MBS1"}, Case{"tied", "TP2 SP"}, Case{"tied", "PP2"},
-                    Case{"tied", "TP2 SP CP2 PP2 DP2"}, Case{"deepseek", "TP2 SP"},
-                    Case{"deepseek", "DP2 EP2 PP2"}, Case{"llama repeated", "TP2 SP CP2 PP2 DP2"},
-                    Case{"llama repeated", "PP2 VPP2"}, Case{"deepseek repeated", "DP2 EP2 PP2"}));
+    testing::Values(PredictingRun{"llama", "TP2"}, PredictingRun{"llama", "TP2 SP"},
+                    PredictingRun{"llama", "PP2"}, PredictingRun{"llama", "PP2 VPP2"},
+                    PredictingRun{"llama", "DP2"}, PredictingRun{"llama", "CP2"},
+                    PredictingRun{"llama", "MBS1"}, PredictingRun{"tied", "TP2 SP"},
+                    PredictingRun{"tied", "PP2"}, PredictingRun{"tied", "TP2 SP CP2 PP2 DP2"},
+                    PredictingRun{"deepseek", "TP2 SP"}, PredictingRun{"deepseek", "DP2 EP2 PP2"},
+                    PredictingRun{"llama repeated", "TP2 SP CP2 PP2 DP2"},
+                    PredictingRun{"llama repeated", "PP2 VPP2"},
+                    PredictingRun{"deepseek repeated", "DP2 EP2 PP2"}));
 
 TEST(Predictions, AreLossesOfTheirOwn) {
   SmallRun small = predicting("llama");

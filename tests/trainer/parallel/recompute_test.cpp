@@ -26,15 +26,15 @@ Recompute modules(std::initializer_list<bool Recompute::*> members) {
   return recompute;
 }
 
-struct Case {
+struct RecomputingRun {
   const char* model;
   const char* layout;
   Recompute recompute;
 };
 
-void PrintTo(const Case& one, std::ostream* out) { *out << one.model << " " << one.layout; }
+void PrintTo(const RecomputingRun& one, std::ostream* out) { *out << one.model << " " << one.layout; }
 
-class Recomputed : public testing::TestWithParam<Case> {};
+class Recomputed : public testing::TestWithParam<RecomputingRun> {};
 
 TEST_P(Recomputed, GivesTheSameBits) {
   const std::string_view model = GetParam().model;
@@ -59,27 +59,27 @@ TEST_P(Recomputed, GivesTheSameBits) {
 using R = Recompute;
 INSTANTIATE_TEST_SUITE_P(
     Layers, Recomputed,
-    testing::Values(Case{"gpt2", "", blocks_of(1)}, Case{"gpt2", "", blocks_of(3)},
-                    Case{"gpt2", "", first_ones(2)}, Case{"gpt2", "TP2 SP PP2", blocks_of(1)},
-                    Case{"gpt2", "PP2 VPP2", blocks_of(1)}, Case{"gpt2", "CP2", first_ones(3)},
-                    Case{"experts", "", blocks_of(2)}, Case{"experts", "DP2 EP2", blocks_of(1)},
-                    Case{"experts", "TP2 SP", blocks_of(1)},
-                    Case{"global balance", "PP2 VPP2 MBS1 DP2", blocks_of(1)},
-                    Case{"global balance", "", modules({&R::moe})},
-                    Case{"deepseek", "", first_ones(4)},
-                    Case{"deepseek", "TP2 SP CP2", blocks_of(1)}));
+    testing::Values(RecomputingRun{"gpt2", "", blocks_of(1)}, RecomputingRun{"gpt2", "", blocks_of(3)},
+                    RecomputingRun{"gpt2", "", first_ones(2)}, RecomputingRun{"gpt2", "TP2 SP PP2", blocks_of(1)},
+                    RecomputingRun{"gpt2", "PP2 VPP2", blocks_of(1)}, RecomputingRun{"gpt2", "CP2", first_ones(3)},
+                    RecomputingRun{"experts", "", blocks_of(2)}, RecomputingRun{"experts", "DP2 EP2", blocks_of(1)},
+                    RecomputingRun{"experts", "TP2 SP", blocks_of(1)},
+                    RecomputingRun{"global balance", "PP2 VPP2 MBS1 DP2", blocks_of(1)},
+                    RecomputingRun{"global balance", "", modules({&R::moe})},
+                    RecomputingRun{"deepseek", "", first_ones(4)},
+                    RecomputingRun{"deepseek", "TP2 SP CP2", blocks_of(1)}));
 INSTANTIATE_TEST_SUITE_P(
     Modules, Recomputed,
-    testing::Values(Case{"gpt2", "", modules({&R::norms})}, Case{"gpt2", "", modules({&R::mlp})},
-                    Case{"gpt2", "TP2 SP", modules({&R::norms, &R::mlp})},
-                    Case{"experts", "", modules({&R::moe})},
-                    Case{"experts", "DP2 EP2", modules({&R::expert_activation})},
-                    Case{"deepseek", "", modules({&R::latent_up})},
-                    Case{"deepseek", "", modules({&R::shared_experts})},
-                    Case{"deepseek", "TP2 SP CP2",
+    testing::Values(RecomputingRun{"gpt2", "", modules({&R::norms})}, RecomputingRun{"gpt2", "", modules({&R::mlp})},
+                    RecomputingRun{"gpt2", "TP2 SP", modules({&R::norms, &R::mlp})},
+                    RecomputingRun{"experts", "", modules({&R::moe})},
+                    RecomputingRun{"experts", "DP2 EP2", modules({&R::expert_activation})},
+                    RecomputingRun{"deepseek", "", modules({&R::latent_up})},
+                    RecomputingRun{"deepseek", "", modules({&R::shared_experts})},
+                    RecomputingRun{"deepseek", "TP2 SP CP2",
                          modules({&R::norms, &R::latent_up, &R::mlp, &R::expert_activation,
                                   &R::shared_experts})},
-                    Case{"deepseek", "DP2 EP2 PP2", modules({&R::latent_up, &R::moe})}));
+                    RecomputingRun{"deepseek", "DP2 EP2 PP2", modules({&R::latent_up, &R::moe})}));
 
 }  // namespace
 }  // namespace ferry

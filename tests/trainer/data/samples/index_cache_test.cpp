@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <map>
 #include <random>
 
 #include "tests/io/fault_file_system.h"

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "ckpt/base/error.h"
 #include "tests/trainer/data/corpora.h"
 #include "trainer/data/samples/gpt_dataset.h"

@@ -8,6 +8,22 @@ import sys
 SMALL = ['--use-distributed-optimizer', '--use-precision-aware-optimizer', '--main-grads-dtype', 'bf16', '--exp-avg-dtype', 'bf16', '--exp-avg-sq-dtype', 'bf16']
 
 
+def shape(sequence, vocabulary, words):
+    """ferry train's arguments for a model in bf16 on random tokens."""
+    return ('--device cuda --bf16 --mock-data --tokenizer-type NullTokenizer --normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope '
+            '--untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 --group-query-attention --lr 1e-4 --eval-iters 0 --log-interval 1 '
+            f'--vocab-size {vocabulary} --seq-length {sequence} --max-position-embeddings {sequence} {words}').split()
+
+
+def llama_8b(layers, sequence=4096):
+    return shape(sequence, 128256, f'--num-layers {layers} --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --num-query-groups 8')
+
+
+def qwen3_30b_a3b(layers, sequence=4096):
+    return shape(sequence, 151936, f'--num-layers {layers} --hidden-size 2048 --ffn-hidden-size 6144 --num-attention-heads 32 --num-query-groups 4 --kv-channels 128 '
+                 '--moe-ffn-hidden-size 768 --num-experts 128 --moe-router-topk 8 --moe-router-load-balancing-type none --moe-grouped-gemm --qk-layernorm --rotary-base 1000000')
+
+
 def median(times):
     """Of the last half of all steps."""
     last = sorted(times[len(times) // 2:])

@@ -5,6 +5,7 @@
 8 layers of Llama-3-8B's shape in bf16 with fp32 copies, 8 sequences of 4096 tokens a step, one a micro-batch, whatever the layout. Of two GPUs: dp
 (distributed optimizer), dp-bf16 (the same with gradients in bf16, compared with one GPU with such gradients), tp (sequence parallel), pp (5 layers,
 then 3 and the output layer: as even as whole layers allow), pp-even (4 and 4); of four: dp4, tp4, tp2-dp2, pp2-dp2, pp4 (3, 2, 2 and 1 layers).
+ep2 and ep4 are expert and data parallel, of 8 layers of Qwen3-30B-A3B's shape at 10 bytes a parameter, two sequences a micro-batch.
 Without LAYOUT: all of those for which the machine has the GPUs. The step's time is the median of the last half; that of one GPU the mean of as many
 as the layout has, all at once, each with all of the work, as two cards are hardly ever equally fast. --times prints besides how much of a step
 rank 0's operations take: the rest is waiting, for other ranks and for the host."""
@@ -14,9 +15,12 @@ import os
 import re
 import subprocess
 
-from ferry_steps import train
+from ferry_steps import SMALL, llama_8b, qwen3_30b_a3b, train
 
 SHARDED = ' --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather'
+LLAMA = [*llama_8b(8), '--micro-batch-size', '1', '--global-batch-size', '8']
+MIXTURE = [*qwen3_30b_a3b(8), *SMALL, '--micro-batch-size', '2', '--global-batch-size', '8']
+EXPERTS = ' --overlap-grad-reduce --overlap-param-gather'
 # Name: (GPUs, of those, of one and of those)
 LAYOUTS = {
     'dp': (2, '--data-parallel-size 2' + SHARDED, ''),
@@ -28,6 +32,8 @@ LAYOUTS = {
     'tp4': (4, '--tensor-model-parallel-size 4 --sequence-parallel', ''),
     'tp2-dp2': (4, '--tensor-model-parallel-size 2 --sequence-parallel --data-parallel-size 2' + SHARDED, ''),
     'pp2-dp2': (4, '--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 5 --data-parallel-size 2 --use-distributed-optimizer', ''),
+    'ep2': (2, '--expert-model-parallel-size 2 --data-parallel-size 2' + EXPERTS, ''),
+    'ep4': (4, '--expert-model-parallel-size 4 --data-parallel-size 4' + EXPERTS, ''),
     'pp4': (4, '--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 1', ''),
 }
 parser = argparse.ArgumentParser()
@@ -39,23 +45,19 @@ parser.add_argument('--times', action='store_true')
 a = parser.parse_args()
 
 
-def steps(layout, count, gpus):
+def steps(model, layout, count, gpus):
     """Milliseconds a step, its last loss, and what it printed."""
     work = os.path.join(a.work, f'gpus{gpus}')
     os.makedirs(work, exist_ok=True)
-    words = (f'env CUDA_VISIBLE_DEVICES={gpus} {a.ferry} train --device cuda --bf16 --mock-data --tokenizer-type NullTokenizer --vocab-size 128256 --num-layers 8 --hidden-size 4096 '
-             '--ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention --num-query-groups 8 --swiglu --disable-bias-linear '
-             '--normalization RMSNorm --position-embedding-type rope --untie-embeddings-and-output-weights --seq-length 4096 '
-             '--max-position-embeddings 4096 --attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 8 --lr 1e-4 '
-             f'--train-iters {count} --eval-iters 0 --log-interval 1 ').split() + layout.split()
+    words = ['env', f'CUDA_VISIBLE_DEVICES={gpus}', a.ferry, 'train', *model, '--train-iters', str(count), *layout.split()]
     seconds, text = train(work, words)
     return 1000 * seconds, re.findall(r'lm loss: (\S+)', text)[-1], text
 
 
-def operations(layout, gpus):
+def operations(model, layout, gpus):
     """Milliseconds of the last step."""
     seen = {}
-    for ms, name in re.findall(r'^ +([\d.]+) ms, +\d+ times: (.*)$', steps(layout + ' --timing-log-level 2', 3, gpus)[2], re.M):
+    for ms, name in re.findall(r'^ +([\d.]+) ms, +\d+ times: (.*)$', steps(model, layout + ' --timing-log-level 2', 3, gpus)[2], re.M):
         if name in seen:
             seen = {}  # the next step's begin
         seen[name] = float(ms)
@@ -66,13 +68,15 @@ machine = subprocess.run(['nvidia-smi', '-L'], capture_output=True, text=True, c
 alone = {}
 for name in a.layouts or [name for name, layout in LAYOUTS.items() if layout[0] <= machine]:
     size, layout, common = LAYOUTS[name]
-    if (size, common) not in alone:
+    model, what = (MIXTURE, 'mixture') if name.startswith('ep') else (LLAMA, 'dense')
+    key = size, common, what
+    if key not in alone:
         with concurrent.futures.ThreadPoolExecutor(size) as pool:
-            times = [time for time, _, _ in pool.map(lambda gpu: steps(common, a.steps, gpu), range(size))]
-        alone[size, common] = sum(times) / size
-        print(f'one GPU{common and " " + common}: {", ".join(f"{time:.1f}" for time in times)} ms a step', flush=True)
+            times = [time for time, _, _ in pool.map(lambda gpu: steps(model, common, a.steps, gpu), range(size))]
+        alone[key] = sum(times) / size
+        print(f'one GPU, {what}{common and " " + common}: {", ".join(f"{time:.1f}" for time in times)} ms a step', flush=True)
     gpus = ','.join(str(gpu) for gpu in range(size))
-    time, loss, _ = steps(f'{layout} {common}', a.steps, gpus)
-    print(f'{name}: {time:.1f} ms a step, loss {loss}, {alone[size, common] / time:.3f} x one GPU', flush=True)
+    time, loss, _ = steps(model, f'{layout} {common}', a.steps, gpus)
+    print(f'{name}: {time:.1f} ms a step, loss {loss}, {alone[key] / time:.3f} x one GPU', flush=True)
     if a.times:
-        print(f'    operations of rank 0: {operations(f"{layout} {common}", gpus):.1f} ms of it', flush=True)
+        print(f'    operations of rank 0: {operations(model, f"{layout} {common}", gpus):.1f} ms of it', flush=True)

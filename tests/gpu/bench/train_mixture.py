@@ -14,7 +14,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from ferry_steps import SMALL, median, train
+from ferry_steps import SMALL, median, qwen3_30b_a3b, train
 
 HIDDEN, HEADS, GROUPS, DIM, FFN, EXPERTS, CHOSEN, VOCABULARY, SEQUENCE = 2048, 32, 4, 128, 768, 128, 8, 151936, 4096
 
@@ -37,12 +37,8 @@ def report(who, batch, seconds, more):
 
 def ferry(batch, more):
     """Seconds of a step, and what it printed."""
-    words = (f'{a.ferry} train --device cuda --bf16 --mock-data --tokenizer-type NullTokenizer --vocab-size {VOCABULARY} --num-layers {a.layers} --hidden-size {HIDDEN} '
-             f'--num-attention-heads {HEADS} --group-query-attention --num-query-groups {GROUPS} --kv-channels {DIM} --ffn-hidden-size 6144 '
-             f'--moe-ffn-hidden-size {FFN} --num-experts {EXPERTS} --moe-router-topk {CHOSEN} --moe-router-load-balancing-type none --moe-grouped-gemm --qk-layernorm '
-             '--normalization RMSNorm --swiglu --disable-bias-linear --untie-embeddings-and-output-weights --position-embedding-type rope --rotary-base 1000000 '
-             f'--seq-length {SEQUENCE} --max-position-embeddings {SEQUENCE} --attention-dropout 0 --hidden-dropout 0 --micro-batch-size {batch} '
-             f'--global-batch-size {batch} --train-iters {a.steps} --lr 1e-4 --eval-iters 0 --log-interval 1 {a.more}').split() + more
+    words = [a.ferry, 'train', *qwen3_30b_a3b(a.layers, SEQUENCE), '--micro-batch-size', str(batch), '--global-batch-size', str(batch),
+             '--train-iters', str(a.steps), *a.more.split(), *more]
     return train(a.work, words)
 
 

@@ -74,12 +74,13 @@ __device__ inline void write_columns(const uint32_t* by_row, uint32_t* by_column
 }
 
 /// `width` columns are read, and each of the source's parts gives as many: part p's are columns
-/// p · width and on of the result. All of a thread's reads come before its writes.
+/// p · width and on of the result.
 template <Float8 format, typename Source>
 __global__ void __launch_bounds__(kThreads)
     quantize_tile(int64_t rows, int64_t width, Float8Output to, Source source) {
   constexpr int kRowPacks = kTileColumns / kPack, kSteps = kTileRows * kRowPacks / kThreads;
   constexpr int kParts = Source::kParts;
+  constexpr int kAtOnce = kSteps / kParts;  // reads, so that registers suffice for three blocks
   __shared__ uint32_t by_row[kParts][kTileRows * kRowWords], by_column[kTileColumns * kColumnWords];
   __shared__ float scratch[32];
   const int64_t first_row = int64_t{blockIdx.y} * kTileRows;
@@ -92,32 +93,36 @@ __global__ void __launch_bounds__(kThreads)
     return first_row + row_of(step) < rows && first_column + column < width;
   };
   const float factor = to.scale->factor;
-  typename Source::Read read[kSteps];
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    if (!is_inside(step)) continue;
-    read[step] = source.read(first_row + row_of(step), first_column + column);
-  }
   float most = 0;
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    Pack<kPack> values[kParts]{};
-    const int64_t row = first_row + row_of(step);
-    if (is_inside(step)) source.values(read[step], row, first_column + column, values);
+  for (int first = 0; first < kSteps; first += kAtOnce) {
+    typename Source::Read read[kAtOnce];
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const float* const v = values[part].v;
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (!is_inside(first + i)) continue;
+      read[i] = source.read(first_row + row_of(first + i), first_column + column);
+    }
 #pragma unroll
-      for (int j = 0; j < kPack; ++j) most = fmaxf(most, fabsf(v[j]));
-      const auto word = [&](int j) {
-        return codes_of<format>(v[j], v[j + 1], factor) |
-               codes_of<format>(v[j + 2], v[j + 3], factor) << 16;
-      };
-      const uint2 codes = make_uint2(word(0), word(4));
-      *reinterpret_cast<uint2*>(by_row[part] + row_of(step) * kRowWords + column / 4) = codes;
-      if (to.by_row == nullptr || !is_inside(step)) continue;
-      const int64_t at = (row * kParts + part) * width + first_column + column;
-      *reinterpret_cast<uint2*>(to.by_row + at) = codes;
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int step = first + i;
+      const int64_t row = first_row + row_of(step);
+      Pack<kPack> values[kParts]{};
+      if (is_inside(step)) source.values(read[i], row, first_column + column, values);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const float* const v = values[part].v;
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) most = fmaxf(most, fabsf(v[j]));
+        const auto word = [&](int j) {
+          return codes_of<format>(v[j], v[j + 1], factor) |
+                 codes_of<format>(v[j + 2], v[j + 3], factor) << 16;
+        };
+        const uint2 codes = make_uint2(word(0), word(4));
+        *reinterpret_cast<uint2*>(by_row[part] + row_of(step) * kRowWords + column / 4) = codes;
+        if (to.by_row == nullptr || !is_inside(step)) continue;
+        const int64_t at = (row * kParts + part) * width + first_column + column;
+        *reinterpret_cast<uint2*>(to.by_row + at) = codes;
+      }
     }
   }
   if (to.by_column != nullptr) {

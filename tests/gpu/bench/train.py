@@ -1,13 +1,14 @@
 """Times training steps of `ferry train` on one GPU against PyTorch's, compiled, and those of llm.c and LLM.Q, in one run, and prints the ratio of their speeds.
 
-    train.py FERRY WORK [SHAPE[:BATCH[:LENGTH]] ...] [--steps 24] [--no-peer] [--llm-c PROGRAM] [--llmq PROGRAM] [--times] [--fp8] [--more ARGUMENTS]
+    train.py FERRY WORK [SHAPE[:BATCH[:LENGTH]] ...] [--steps 24] [--no-peer] [--llm-c PROGRAM] [--llmq PROGRAM] [--times] [--fp8] [--micro-batches N] [--more ARGUMENTS]
 
 SHAPE: gpt2 (124M), gpt2-xl (1558M), llama-8b-8 (8 layers of Llama-3-8B's shape), llama-8b (all 32). A step is the forward and backward pass of BATCH sequences of LENGTH tokens,
 clipping of the gradient's norm and AdamW, in bf16. ferry has fp32 copies of parameters and moments, as Megatron-LM has; PyTorch has fp32 parameters and autocast or,
 where that does not fit, bf16 alone. For llama-8b ferry has gradients and moments in bf16 and of fp32 copies the lower 16 bits (--use-precision-aware-optimizer), 10
 bytes a parameter; PyTorch is all in bf16, 8 bytes. Tokens a second are those of the median step of the last half. MFU counts 6 operations a parameter and token, and the
 causal half of attention, against 989 TFLOP/s (the specification of an H100 or H200 in bf16). --times prints ferry's time by operation besides. --fp8 times ferry with
-the linear layers of Llama's shape in FP8, too, under both recipes, and prints how much faster that is than bf16; it needs no PyTorch.
+the linear layers of Llama's shape in FP8, too, under both recipes, and prints how much faster that is than bf16; it needs no PyTorch. --micro-batches: a step of ferry's is
+that many times BATCH sequences, whose gradients are added up, as training runs have it.
 
 --llm-c PROGRAM (`train_gpt2cu`) runs next to both for GPT-2's shapes, as its own scripts run them: bf16 parameters, fp32 copies and moments, nothing computed twice.
 --llmq PROGRAM (`train`) does for Llama's, as its benchmarks run them: parameters, gradients and moments in bf16, 8 bytes a parameter, CUDA graphs; it prints whole
@@ -45,7 +46,10 @@ parser.add_argument('--llmq')
 parser.add_argument('--times', action='store_true')
 parser.add_argument('--more', default='', help="ferry's further arguments, as one text")
 parser.add_argument('--fp8', action='store_true')
+parser.add_argument('--micro-batches', type=int, default=1)
 a = parser.parse_args()
+if a.micro_batches > 1 and not a.no_peer and not a.fp8:
+    parser.error('--micro-batches is for ferry alone: --no-peer or --fp8')
 os.makedirs(a.work, exist_ok=True)
 
 
@@ -66,7 +70,7 @@ def ferry(c, *more):
     words = [a.ferry, 'train', '--device', 'cuda', '--bf16', '--mock-data', '--tokenizer-type', 'NullTokenizer', '--vocab-size', str(c['vocabulary']),
              '--num-layers', str(c['layers']), '--hidden-size', str(c['hidden']), '--ffn-hidden-size', str(c['ffn']),
              '--num-attention-heads', str(c['heads']), '--seq-length', str(c['length']), '--max-position-embeddings', str(c['length']),
-             '--micro-batch-size', str(c['batch']), '--global-batch-size', str(c['batch']), '--lr', '1e-4', '--train-iters', str(a.steps),
+             '--micro-batch-size', str(c['batch']), '--global-batch-size', str(c['batch'] * a.micro_batches), '--lr', '1e-4', '--train-iters', str(a.steps),
              '--eval-iters', '0', '--log-interval', '1', '--attention-dropout', '0', '--hidden-dropout', '0']
     words += model + (SMALL if c.get('small') else []) + a.more.split() + list(more)
     seconds, text = train(a.work, words)
@@ -148,7 +152,7 @@ def mfu(c, tokens):
 for shape in a.shapes:
     name, *sizes = shape.split(':')
     config = SHAPES[name] | dict(zip(('batch', 'length'), map(int, sizes)))
-    tokens = config['batch'] * config['length']
+    tokens = config['batch'] * config['length'] * a.micro_batches
     seconds, text, peak = ferry(config)
     own = tokens / seconds
     print(f"{name} B {config['batch']} T {config['length']} ferry: {own:.0f} tokens/s, {1000 * seconds:.1f} ms, MFU {100 * mfu(config, own):.1f} %. {peak}", flush=True)

@@ -28,7 +28,7 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
-const std::string kFixture = std::string(FERRY_FIXTURES) + "/mnist";
+const std::string kMnist = std::string(FERRY_FIXTURES) + "/mnist";
 
 class Tutorial : public testing::Test {
  protected:
@@ -44,7 +44,7 @@ class Tutorial : public testing::Test {
                      const std::string& from = "") const {
     StageOptions options;
     options.task = task;
-    options.data = kFixture;
+    options.data = kMnist;
     options.log_dir = path(run);
     options.initial_checkpoint = from;
     options.words = {"--train-iters",
@@ -138,7 +138,7 @@ TEST_F(Tutorial, LossesAreOrderedAsInBioNeMosTest) {
   EXPECT_LT(third.back(), 0.7 * third.front());
   EXPECT_THAT(losses("classifier", "val", "val_loss"), SizeIs(9));  // the end's one, too
 
-  PredictOptions options{kFixture, classifier, path("out"), {}};
+  PredictOptions options{kMnist, classifier, path("out"), {}};
   std::string printed;
   const double accuracy = predict_stage(options, [&](std::string_view text) { printed += text; });
   EXPECT_GT(accuracy, 0.4);

@@ -249,7 +249,8 @@ class MemberJudge {
  private:
   // Parameters of all layers, or of each kind of layer where the family has them by kind.
   void judge_parameters(const json& parameters, const std::string& within) {
-    const bool by_kind = family_.has_member("rope_local_base_freq");
+    const bool by_kind =
+        family_.has_member("rope_local_base_freq") || family_.has_member("per_layer_config");
     for (const auto& [name, value] : parameters.items()) {
       if (by_kind && value.is_object()) {
         judge_parameters(value, within + name + ".");

@@ -66,6 +66,24 @@ Architecture architecture_of(const TrainArguments& a,
   static_cast<PositionSettings&>(architecture) = *described;
   static_cast<LinearAttentionSizes&>(architecture) = *described;
   static_cast<IndexerSizes&>(architecture) = *described;
+  static_cast<LayerEmbeddingSizes&>(architecture) = *described;
+  constexpr bool Architecture::*kOfLayerSpecs[] = {
+      &Architecture::input_norms,       &Architecture::output_norms,
+      &Architecture::norms_all_heads,   &Architecture::qk_norm,
+      &Architecture::scales_embedding,  &Architecture::norm_modules,
+      &Architecture::scales_layers,     &Architecture::norms_values,
+      &Architecture::attention_by_kind, &Architecture::full_keys_are_values,
+      &Architecture::doubles_ffn};
+  for (bool Architecture::*const member : kOfLayerSpecs)
+    architecture.*member = (*described).*member;
+  if (described->activation == Activation::tanh_geglu) {
+    architecture.activation = described->activation;
+  }
+  architecture.window = described->window;
+  architecture.windowed_layers = described->windowed_layers;
+  architecture.full_head_dim = described->full_head_dim;
+  architecture.full_groups = described->full_groups;
+  architecture.kv_taking_layers = described->kv_taking_layers;
   architecture.output_gate = described->output_gate;
   architecture.sinks = described->sinks;
   architecture.glu_clamp = described->glu_clamp;
@@ -207,6 +225,10 @@ Estimate make_estimate(EstimateSource source, const EstimateOptions& options) {
   const Architecture architecture = architecture_of(a, source.model);
   const std::vector<ModelTensor> tensors = model_tensors(architecture, parameter_dtype(a));
   estimate.parameters = count_parameters(a, tensors, source.vocabulary);
+  if (architecture.differs_by_layer()) {
+    estimate.notes.push_back(
+        "operations are counted as if all layers had the sizes of those with a window");
+  }
   estimate.operations_per_token =
       floating_point_operations(a, 1) / static_cast<double>(*a.seq_length);
   std::vector<StagePlan> stages;

@@ -13,6 +13,7 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/option_name.h"
 #include "ckpt/megatron/model/args.h"
+#include "ckpt/megatron/model/attention_kinds.h"
 #include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/layer_spec.h"
 #include "ckpt/megatron/model/parameter_names.h"
@@ -117,6 +118,8 @@ class Reader {
       a_.groups = *groups;
     }
     if (a_.head_dim == 0 && a_.heads > 0) a_.head_dim = a_.hidden / a_.heads;
+    if (a_.full_head_dim == a_.head_dim) a_.full_head_dim = 0;
+    if (a_.full_groups == a_.groups) a_.full_groups = 0;
     if (const auto scale = get("softmax_scale").real(); scale && *scale > 0) {
       // Almost always the root of a whole number.
       const double scalar = 1 / (*scale * *scale), whole = std::round(scalar);
@@ -287,9 +290,7 @@ class Reader {
     }
     if (with == 0) return;
     a_.window = window;
-    for (int64_t layer = 0; layer < std::clamp<int64_t>(a_.layers, 0, kMaxLayers); ++layer) {
-      a_.windowed_layers.push_back(layer % all < with);
-    }
+    a_.windowed_layers = windowed_layers(args_, a_.layers);
   }
 
   void read_window() {
@@ -300,17 +301,9 @@ class Reader {
     if (left < 0 || left >= kMaxModelSize) return;
     a_.window = left + 1;
     const Value skip = get("window_attn_skip_freq");
-    if (const auto every = skip.integer(); every && *every > 0) {
-      for (int64_t n = 1; n <= std::min(a_.layers, kMaxLayers); ++n) {
-        a_.windowed_layers.push_back(n % *every != 0);
-      }
-    } else if (skip.kind() == ValueKind::list) {
-      for (size_t i = 0; i < skip.size(); ++i) {
-        a_.windowed_layers.push_back(skip[i].integer().value_or(0) != 0);
-      }
-      if (static_cast<int64_t>(skip.size()) != a_.layers) {
-        problem("window_attn_skip_freq has {} entries for {} layers", skip.size(), a_.layers);
-      }
+    a_.windowed_layers = windowed_layers(args_, a_.layers);
+    if (skip.kind() == ValueKind::list && static_cast<int64_t>(skip.size()) != a_.layers) {
+      problem("window_attn_skip_freq has {} entries for {} layers", skip.size(), a_.layers);
     }
   }
 

@@ -317,6 +317,14 @@ constexpr std::string_view kConfigNames =
     "tp_comm_overlap_disable_qkv tp_only_amax_red use_inference_optimized_layers use_kitchen "
     "use_te_rng_tracker ";
 
+// By Megatron Bridge's configurations of Gemma models.
+constexpr std::string_view kBridgeNames =
+    "attention_k_eq_v final_logit_softcapping full_attention_rope_base "
+    "full_attention_rope_partial_factor global_kv_channels num_global_query_groups "
+    "num_kv_shared_layers per_layer_embed_dim per_layer_embed_vocab_size "
+    "scale_embeddings_by_hidden_size sliding_window_rope_base transformer_layer_spec "
+    "use_double_wide_mlp ";
+
 std::unordered_set<std::string_view> words_of(std::initializer_list<std::string_view> lists) {
   std::unordered_set<std::string_view> words;
   for (std::string_view list : lists) {
@@ -350,7 +358,7 @@ std::string set_value(const Value& value) {
 }  // namespace
 
 bool is_known_argument(std::string_view name) {
-  static const auto known = words_of({kMegatronNames, kForkNames, kConfigNames});
+  static const auto known = words_of({kMegatronNames, kForkNames, kConfigNames, kBridgeNames});
   return known.contains(name);
 }
 

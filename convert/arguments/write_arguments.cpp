@@ -104,6 +104,8 @@ class Writer {
           "those of Megatron-LM and of the layer specs of Megatron Bridge");
     } else if (!spec->function.empty()) {
       put(kLayerSpec, spec->function);
+      // So does Megatron Bridge where layers differ in width: it saves them one by one.
+      if (a_.doubles_ffn) put("hetereogenous_dist_checkpoint", true);
     }
   }
 
@@ -143,7 +145,7 @@ class Writer {
       put("no_rope_freq", a_.unrotated_layers);
       say("--no-rope-freq [{:d}]", fmt::join(a_.unrotated_layers, ","));
     }
-    if (a_.windowed_rope_theta > 0) {
+    if (a_.windowed_rope_theta > 0 && !a_.attention_by_kind) {
       put("rotary_base",
           draft_.list({draft_.real(a_.windowed_rope_theta), draft_.real(a_.rope_theta)}));
     }

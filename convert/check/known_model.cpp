@@ -54,7 +54,7 @@ Misfit KnownModel::compare(const Catalog& catalog, bool has_head) const {
     for (size_t i = 0; i < link.hugging_face.size(); ++i) {
       const std::string& name = link.hugging_face[i];
       const auto found = tensors.find(name, a);
-      if (is_optional) continue;
+      if (is_optional || is_repeated(link, i)) continue;
       if (!found) {
         const bool is_needed = has_head || name != output;
         if (is_needed && !packed.contains(name)) misfit.missing.push_back(name);

@@ -115,12 +115,24 @@ constexpr Feature kFeatures[] = {
     {"norms of what attention and MLP give", [](const A& a) { return flag_text(a.output_norms); }},
     {"embeddings times the root of hidden_size",
      [](const A& a) { return flag_text(a.scales_embedding); }},
+    {"norms of a layer as modules of their own",
+     [](const A& a) { return flag_text(a.norm_modules); }},
+    {"a factor on what a layer gives", [](const A& a) { return flag_text(a.scales_layers); }},
+    {"norms of values", [](const A& a) { return flag_text(a.norms_values); }},
+    {"attention stored by kind", [](const A& a) { return flag_text(a.attention_by_kind); }},
+    {"a cap of logits (final_logit_softcapping)",
+     [](const A& a) { return real_text(a.logit_cap); }},
     {"kind of positions (position_embedding_type)",
      [](const A& a) { return std::string(words(a.position_kind)); }},
     {"base of rotary positions (rotary_base)",
      [](const A& a) { return fmt::format("{}", a.rope_theta); }, is_rotary},
     {"base of rotary positions in layers with a window",
      [](const A& a) { return real_text(a.windowed_rope_theta); }, is_rotary},
+    {"rotated pairs of a head in layers without a window (full_attention_rope_partial_factor)",
+     [](const A& a) {
+       return a.full_rotated_pairs == 1 ? "" : fmt::format("{}", a.full_rotated_pairs);
+     },
+     is_rotary},
     {"scaling of positions", scaling_text, is_rotary},
     {"rotated part of a head (rotary_percent)",
      [](const A& a) { return fmt::format("{}", a.rotary_fraction); }, is_rotary},
@@ -153,6 +165,22 @@ constexpr Feature kFeatures[] = {
     {"grouped queries (num_query_groups)",
      [](const A& a) { return a.groups == a.heads ? "" : size_text(a.groups); }, is_plain},
     {"size of a head (kv_channels)", [](const A& a) { return size_text(a.head_dim); }, is_plain},
+    {"size of a head in layers without a window (global_kv_channels)",
+     [](const A& a) { return size_text(a.full_head_dim); }},
+    {"grouped queries in layers without a window (num_global_query_groups)",
+     [](const A& a) { return size_text(a.full_groups); }},
+    {"keys for values in layers without a window (attention_k_eq_v)",
+     [](const A& a) { return flag_text(a.full_keys_are_values); }},
+    {"layers that take keys and values of others (num_kv_shared_layers)",
+     [](const A& a) { return size_text(a.kv_taking_layers); }},
+    {"MLPs of twice the width in those layers (use_double_wide_mlp)",
+     [](const A& a) { return flag_text(a.doubles_ffn); }},
+    {"embeddings of tokens for each layer (per_layer_embed_dim)",
+     [](const A& a) {
+       return a.layer_embedding == 0
+                  ? ""
+                  : fmt::format("{} of {}", a.layer_embedding, a.layer_embedding_vocab);
+     }},
     {"QKV biases (add_qkv_bias)",
      [](const A& a) { return flag_text(a.qkv_bias && !a.linear_bias); }},
     {"biases in all linear layers (add_bias_linear)",
@@ -234,11 +262,14 @@ constexpr Feature kFeatures[] = {
 [[maybe_unused]] void name_every_member(const A& a) {
   [[maybe_unused]] const auto& [layers, hidden, positions, padded_vocab, vocab, tied, norm,
                                 norm_eps, zero_centered_norms, input_norms, output_norms,
-                                scales_embedding, linear_bias, init_std, hidden_dropout, mtp_layers,
-                                numbers_layers] = static_cast<const ModelSizes&>(a);
+                                scales_embedding, norm_modules, scales_layers, logit_cap,
+                                linear_bias, init_std, hidden_dropout, mtp_layers, numbers_layers] =
+      static_cast<const ModelSizes&>(a);
   [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, norms_all_heads,
                                 output_gate, sinks, attention_scalar, attention_dropout, window,
-                                windowed_layers] = static_cast<const AttentionSizes&>(a);
+                                windowed_layers, norms_values, attention_by_kind, full_head_dim,
+                                full_groups, full_keys_are_values, kv_taking_layers] =
+      static_cast<const AttentionSizes&>(a);
   [[maybe_unused]] const auto& [mla, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim] =
       static_cast<const LatentAttentionSizes&>(a);
   [[maybe_unused]] const auto& [linear_layers, linear_key_heads, linear_value_heads, linear_key_dim,
@@ -250,12 +281,14 @@ constexpr Feature kFeatures[] = {
   [[maybe_unused]] const auto& [kinds, mtp_inner_layers, mamba_heads, mamba_head_dim, mamba_groups,
                                 mamba_state] = static_cast<const HybridSizes&>(a);
   [[maybe_unused]] const auto& [position_kind, rotary_fraction, rope_interleaved, unrotated_layers,
-                                rope_theta, windowed_rope_theta, rope_scaling, rope_factor,
-                                rope_low_freq_factor, rope_high_freq_factor,
+                                rope_theta, windowed_rope_theta, full_rotated_pairs, rope_scaling,
+                                rope_factor, rope_low_freq_factor, rope_high_freq_factor,
                                 rope_original_positions, rope_beta_fast, rope_beta_slow,
                                 rope_mscale, rope_mscale_all_dim, rope_truncates] =
       static_cast<const PositionSettings&>(a);
-  [[maybe_unused]] const auto& [ffn, activation, glu_clamp, glu_offset] =
+  [[maybe_unused]] const auto& [layer_embedding, layer_embedding_vocab] =
+      static_cast<const LayerEmbeddingSizes&>(a);
+  [[maybe_unused]] const auto& [ffn, activation, glu_clamp, glu_offset, doubles_ffn] =
       static_cast<const MlpSizes&>(a);
   [[maybe_unused]] const auto& [experts, experts_per_token, expert_ffn, expert_width, shared_ffn,
                                 shared_gate, moe_layers, router_score, router_pre_softmax,

@@ -136,6 +136,10 @@ class Tensors {
     actual.shape = located.shape;
     const std::vector<Part> parts = parts_of(actual, a_);
     for (size_t i = 0; i < parts.size(); ++i) {
+      if (is_repeated(link, i)) {
+        drop(located, element_count(parts[i].shape, link.megatron));
+        continue;
+      }
       ExportedTensor& tensor = tensor_of(link, i);
       tensor.entry.shape = parts[i].shape;
       tensor.entry.dtype = dtype_of(link, located.dtype, link.megatron);
@@ -156,10 +160,17 @@ class Tensors {
         recipe.addends.push_back({input, link.addend});
       }
     }
+    for (const Box& box : left_at_zero(actual, a_)) {
+      drop(located, element_count(box.size, link.megatron));
+    }
     if (link.rule->transform != Transform::vocabulary) return;
     const int64_t width = element_count(located.shape, link.megatron) / located.shape[0];
     const int64_t rows = link.rule->copies ? -a_.vocab : located.shape[0] - a_.vocab;
     if (rows != 0) result_.dropped.push_back({located.parts.front().entry, rows * width});
+  }
+
+  void drop(const Located& located, int64_t elements) {
+    result_.dropped.push_back({located.parts.front().entry, elements});
   }
 
   void add_constant(const Link& link) {

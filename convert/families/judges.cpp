@@ -22,6 +22,7 @@ constexpr Judges kJudges[] = {
     {"ernie4_5", kNone, kBoth},
     {"exaone4", kNone, kBridge},
     {"gemma3_text", kNone, kBridge},
+    {"gemma4_text", kNone, kBridge},
     {"glm4_moe", kMegatronLm, kBoth},
     {"glm4_moe_lite", kNone, kBoth},
     {"glm_moe_dsa", kNone, kMegatronLm},

@@ -16,7 +16,7 @@ std::deque<Family> built_in_families() {
       qwen3_vl_moe_family(),  qwen3_vl_family(),     qwen2_5_vl_family(),     mimo_family(),
       qwen3_next_family(),    qwen3_5_moe_family(),  qwen3_5_family(),        nemotron_h_family(),
       minimax_m2_family(),    olmoe_family(),        olmo2_family(),          olmo3_family(),
-      exaone4_family(),       gemma3_family()};
+      exaone4_family(),       gemma3_family(),       gemma4_family()};
 }
 
 }  // namespace ferry

@@ -15,6 +15,7 @@ Family bailing_moe_v2_family();
 Family ernie4_5_family();
 Family exaone4_family();
 Family gemma3_family();
+Family gemma4_family();
 Family hy_v3_family();
 Family mimo_family();
 Family minimax_m2_family();

@@ -145,9 +145,10 @@ class Importer {
       const bool one_element = link.rule->transform == Transform::single;
       // What is wrong with a tensor of all experts is said once.
       Misfit of_others;
-      Misfit& misfit = link.expert > 0 ? of_others : misfit_;
+      Misfit& misfit = link.expert > 0 || is_repeated(link, i) ? of_others : misfit_;
       const auto found = locate(link.hugging_face[i], parts[i].shape, one_element, misfit);
       if (!found) continue;
+      if (is_repeated(link, i)) drop_again(*found);
       if (parts.size() == 1) sources_.emplace(link.megatron, found->entry);
       for (const Piece& piece : pieces_of(link)) {
         tensor = &tensor_of(link, piece, found->dtype);
@@ -171,6 +172,23 @@ class Importer {
     const bool is_padded =
         link.rule->transform == Transform::vocabulary && a_.vocab < link.shape.front();
     if (tensor != nullptr && is_padded) tensor->recipe.zeros.push_back(padding(link.shape));
+    if (tensor != nullptr || parts.empty()) leave_at_zero(link);
+  }
+
+  // What is read twice counts once.
+  void drop_again(const FoundTensor& found) {
+    result_.dropped.push_back({found.entry, -catalog_.entries[found.entry].elements()});
+  }
+
+  void leave_at_zero(const Link& link) {
+    for (Box& box : left_at_zero(link, a_)) {
+      const Piece piece{stack_place(link.megatron, a_), Box::whole(link.shape)};
+      StateTensor& tensor = tensor_of(link, piece, usual_dtype_);
+      const Dims& at = piece.place.at;
+      box.offset.insert(box.offset.begin(), at.begin(), at.end());
+      box.size.insert(box.size.begin(), at.size(), 1);
+      tensor.recipe.zeros.push_back(std::move(box));
+    }
   }
 
   // A part of a canonical tensor that Megatron stores by itself: all of it, or some of its rows.

@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 // Modules of a layer, in order. '#' is the router and the experts, in either order.
-constexpr std::array<std::string_view, 69> kListedModules = {"norm",
+constexpr std::array<std::string_view, 72> kListedModules = {"norm",
                                                              "mixer",
                                                              "mixer.conv1d",
                                                              "mixer.in_proj",
@@ -83,7 +83,10 @@ constexpr std::array<std::string_view, 69> kListedModules = {"norm",
                                                              "feedforward_layernorm",
                                                              "post_attention_layernorm",
                                                              "pre_feedforward_layernorm",
-                                                             "post_feedforward_layernorm"};
+                                                             "post_feedforward_layernorm",
+                                                             "per_layer_input_gate",
+                                                             "per_layer_projection",
+                                                             "post_per_layer_input_norm"};
 constexpr std::array<std::string_view, 10> kListedOfExperts = {"gate_up_proj",
                                                                "gate_up_proj_bias",
                                                                "down_proj_all",
@@ -96,14 +99,24 @@ constexpr std::array<std::string_view, 10> kListedOfExperts = {"gate_up_proj",
                                                                "w3"};
 constexpr std::array<std::string_view, 9> kListedAttributes = {
     "weight", "bias", "sinks", "dt_bias", "A_log", "D", "alpha_p", "alpha_n", ""};
-constexpr std::array<std::string_view, 9> kListedOutside = {
-    "embeddings.weight", "embed_tokens.weight", "wte.weight",  "wpe.weight", "",  // "": the layers
-    "norm.weight",       "norm_f.weight",       "ln_f.weight", "ln_f.bias"};
-constexpr std::array<std::string_view, 7> kUnlistedBuffers = {
+constexpr std::array<std::string_view, 12> kListedOutside = {"embeddings.weight",
+                                                             "embed_tokens.weight",
+                                                             "wte.weight",
+                                                             "wpe.weight",
+                                                             "",  // "": the layers
+                                                             "norm.weight",
+                                                             "norm_f.weight",
+                                                             "ln_f.weight",
+                                                             "ln_f.bias",
+                                                             "embed_tokens_per_layer.weight",
+                                                             "per_layer_model_projection.weight",
+                                                             "per_layer_projection_norm.weight"};
+constexpr std::string_view kLayerFactor = ".layer_scalar";  // of Gemma 4 alone
+constexpr std::array<std::string_view, 8> kUnlistedBuffers = {
     ".rotary_emb.inv_freq", ".e_score_correction_bias",
     ".mlp.expert_bias",     ".act_fn.beta",
     ".act_fn.eps",          ".attn.bias",
-    ".attn.masked_bias"};
+    ".attn.masked_bias",    kLayerFactor};
 constexpr int kListedLayers = 4;  // among those
 static_assert(kListedOutside[kListedLayers].empty());
 constexpr std::string_view kListedHead = "lm_head.weight", kListedExperts = "mlp.experts.";
@@ -195,6 +208,13 @@ std::optional<ListPlace> list_place_of(std::string_view name, const ListingForm&
   if (at.suffix.starts_with(kListedExperts)) return list_place_of_expert(at.suffix, at.layer, 1);
   const size_t dot = at.suffix.rfind('.');
   if (dot == std::string::npos) return std::nullopt;
+  for (const int norm : {1, 2}) {
+    const bool is_it =
+        at.suffix == (norm == 1 ? "self_attn.q_norm.weight" : "self_attn.k_norm.weight");
+    if (!form.norms_first || !is_it) continue;
+    const int queries = listed_index(kListedModules, "self_attn.q_proj");
+    return ListPlace{kListedLayers, at.layer, queries, norm, 0, 0, 0};
+  }
   const int module = listed_index(kListedModules, std::string_view(at.suffix).substr(0, dot));
   const int attribute =
       listed_index(kListedAttributes, std::string_view(at.suffix).substr(dot + 1));
@@ -247,7 +267,9 @@ bool is_unlisted_buffer(std::string_view name) {
 }  // namespace
 
 std::vector<CountedParameter> listed_parameters(std::vector<CountedParameter> stored,
-                                                const ListingForm& form, const std::string& path) {
+                                                ListingForm form, const std::string& path) {
+  form.norms_first |= std::ranges::any_of(
+      stored, [](const CountedParameter& one) { return one.name.ends_with(kLayerFactor); });
   std::erase_if(stored, [](const CountedParameter& one) { return is_unlisted_buffer(one.name); });
   if (form.fused_experts) stored = with_fused_experts(std::move(stored));
   std::vector<std::pair<ListPlace, CountedParameter>> placed;

@@ -24,12 +24,13 @@ struct CountedParameter {
 struct ListingForm {
   bool fused_experts = true;  // in one tensor a layer: experts.gate_up_proj, experts.down_proj
   bool router_first = false;  // before the experts
+  bool norms_first = false;   // of queries and keys, right after the projection of queries
 };
 
 /// `stored`: the tensors of a model's file, under its own names, in any order. Buffers are left
 /// out. unsupported, with `path`, when a tensor has a name whose place is not known.
 std::vector<CountedParameter> listed_parameters(std::vector<CountedParameter> stored,
-                                                const ListingForm& form, const std::string& path);
+                                                ListingForm form, const std::string& path);
 
 /// Whether transformers' Trainer decays a parameter: no bias, and no norm's weight.
 bool is_decayed_by_name(std::string_view name);

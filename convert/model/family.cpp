@@ -73,8 +73,9 @@ std::optional<NamedParameter> parameter_of(const Rule& rule) {
 
 // Empty where the family has no rule for the parameter.
 std::string_view name_in(const Family& family, std::string_view megatron) {
-  const auto rule = std::ranges::find_if(
-      family.rules, [&](const Rule& each) { return each.megatron == megatron && !each.copies; });
+  const auto rule = std::ranges::find_if(family.rules, [&](const Rule& each) {
+    return each.megatron == megatron && !each.copies && !each.hugging_face.empty();
+  });
   return rule == family.rules.end() ? std::string_view() : rule->hugging_face.front();
 }
 
@@ -139,7 +140,7 @@ class Expansion {
     if (parameter && !has_parameter(parameter->block, *parameter->row, a_, at.layer)) return;
     Link link;
     link.rule = &rule;
-    link.fp32 = parameter ? parameter->row->buffer : rule.fp32;
+    link.fp32 = parameter ? parameter->row->buffer && !parameter->row->of_model_dtype : rule.fp32;
     link.megatron = fill(rule.megatron, at);
     Indices numbered = at;  // Hugging Face counts all layers inside MTP layers
     if (at.mtp >= 0) numbered.mtp = at.layer - a_.layers;
@@ -148,7 +149,8 @@ class Expansion {
     }
     if (parameter) {
       link.row = parameter->row;
-      link.shape = parameter->row->extents(a_);
+      link.layer = at.layer;
+      link.shape = parameter->row->extents(in_layer(at.layer));
       if (link.row->is_zero_centered_norm()) link.addend = addend_of(rule);
     }
     const bool has_experts_apart =
@@ -168,6 +170,13 @@ class Expansion {
     return is_of(mtp_output_parameters()) ? a_.mtp_inner_layers - 1 : inner;
   }
 
+  const Architecture& in_layer(int64_t layer) {
+    if (!a_.differs_by_layer()) return a_;
+    if (layer != layer_) of_layer_ = a_.in_layer(layer);
+    layer_ = layer;
+    return of_layer_;
+  }
+
   // From how Megatron stores a norm to how the family does.
   double addend_of(const Rule& rule) const {
     const bool is_less_1 = family_.zero_centered_norms && !rule.plain_norm;
@@ -178,6 +187,8 @@ class Expansion {
   const std::vector<Rule>& rules_;
   std::vector<std::optional<NamedParameter>> parameters_;  // of the rules; nothing for a constant
   const Architecture& a_;
+  int64_t layer_ = -1;
+  Architecture of_layer_;  // with the sizes of that layer
   std::vector<Link> links_;
 };
 

@@ -32,6 +32,8 @@ enum class Transform : uint8_t {
   qkv_transpose,      // rows by head [q, k, v] <-> one [in, q; k; v]; of the bias: [q; k; v]
   delta_net,  // rows [q; k; v; z; beta; alpha] of a gated delta net <-> [q; k; v], z, beta, alpha
   delta_net_by_head,  // the same <-> by key head [q, k, v, z] and by key head [beta, alpha]
+  queries,            // qkv of a layer that takes keys and values of another: its queries alone
+  unused,             // only in Megatron, which ignores it
   single,             // one element, whatever the shape in Megatron <-> [1]
   constant,           // only in Hugging Face: filled with Rule::value
 };
@@ -45,7 +47,7 @@ struct Rule {
       megatron;  // canonical name (convert/model/megatron_model.h); empty for a constant
   /// One name, for qkv and gate_up, is of a tensor that holds all of them, one after another. Names
   /// without {expert}, where `megatron` has it, are of tensors that hold all experts along a first
-  /// axis of their own.
+  /// axis of their own. A name that stands again is of the same tensor, and export takes the first.
   std::vector<std::string_view> hugging_face;
   Transform transform = Transform::copy;
   bool plain_norm = false;           // whole in Hugging Face, whatever Family::zero_centered_norms
@@ -120,6 +122,7 @@ struct Link {
   std::string megatron;               // canonical; empty for a constant
   std::vector<std::string> hugging_face;
   Dims shape;           // canonical
+  int64_t layer = 0;    // as by Architecture::is_moe(); 0 outside of layers
   bool fp32 = false;    // whatever the model's dtype
   double addend = 0;    // added on the way to Hugging Face
   int64_t expert = -1;  // place in the tensors of all experts, where Hugging Face has those

@@ -20,7 +20,7 @@ constexpr std::string_view kMixtureNorm = ".pre_mlp_layernorm.",
 }  // namespace
 
 MegatronModel::MegatronModel(const Catalog& catalog, const Architecture& architecture)
-    : catalog_(catalog), architecture_(architecture) {
+    : catalog_(catalog), architecture_(architecture), kinds_(attention_kinds(architecture)) {
   for (size_t i = 0; i < catalog.entries.size(); ++i) {
     const Entry& entry = catalog.entries[i];
     if (entry.role != Role::model) continue;
@@ -62,6 +62,7 @@ std::optional<Placed> MegatronModel::place(const std::string& name, size_t* rank
     const int64_t layers = architecture_.layers;
     const auto layer = take_number(name, kLayersPrefix);
     if (layer) placed = lookup(layer->without, {layer->number}, {layers});
+    if (!placed && layer && kinds_) placed = place_by_kind(name);
     if (!placed && layer && expert) {
       const auto both = take_number(expert->without, kLayersPrefix);
       placed = lookup(both->without, {layer->number, expert->number}, {layers, experts});
@@ -73,6 +74,13 @@ std::optional<Placed> MegatronModel::place(const std::string& name, size_t* rank
     placed->rows = *rank > 0 ? shape[placed->at.size()] : 1;
   }
   return placed;
+}
+
+// Attention of a kind, in a tensor by itself or in the stack of that kind's layers.
+std::optional<Placed> MegatronModel::place_by_kind(const std::string& name) {
+  if (auto placed = lookup(global_name(name, false, 0, kinds_).name, {}, {})) return placed;
+  const GlobalName global = global_name(name, true, architecture_.layers, kinds_);
+  return global.layer_axis ? lookup(global.name, {global.place}, {global.stack}) : std::nullopt;
 }
 
 // Pieces of one tensor are alike but for their rows, which halves share evenly.

@@ -24,6 +24,7 @@
 #include "ckpt/core/catalog.h"
 #include "ckpt/core/recipe.h"
 #include "ckpt/megatron/model/architecture.h"
+#include "ckpt/megatron/model/attention_kinds.h"
 
 namespace ferry {
 
@@ -61,10 +62,12 @@ class MegatronModel {
   std::optional<Located> find_spelling(const std::string& name);
   void check_pieces(const Placed& first, const Placed& other, bool any_rows) const;
   std::optional<Placed> place(const std::string& name, size_t* rank);
+  std::optional<Placed> place_by_kind(const std::string& name);
   std::optional<Placed> lookup(const std::string& key, Dims at, const Dims& extents);
 
   const Catalog& catalog_;
   const Architecture& architecture_;
+  AttentionKinds kinds_;
   std::unordered_map<std::string, uint32_t> positions_;  // by spelling, without "module."
   std::unordered_set<uint32_t> used_;
 };

@@ -32,6 +32,7 @@ class TensorLister {
       add_rows(prefix, nullptr, mtp_output_parameters(), layer);
     }
     add_rows("", nullptr, head_parameters(), 0);
+    add_rows("", nullptr, layer_embedding_parameters(), 0);
     return std::move(tensors_);
   }
 
@@ -46,7 +47,7 @@ class TensorLister {
       if (!has_parameter(block, row, a_, layer)) continue;
       std::string name = prefix + std::string(row.name);
       if (row.routed) name.insert(prefix.size() + kRoutedExperts.size(), "0.");
-      const Dims extents = row.extents(a_);
+      const Dims extents = row.extents(a_.differs_by_layer() ? a_.in_layer(layer) : a_);
       if (row.pieces.empty()) add(row, extents, stack_place(name, a_));
       for (const RowPiece& piece : row.pieces) {
         Dims of_piece = extents;
@@ -59,7 +60,7 @@ class TensorLister {
   void add(const ParameterRow& row, const Dims& extents, StackPlace place) {
     if (!known_.insert(place.name).second) return;
     ModelTensor tensor{std::move(place.name), std::move(place.extents),
-                       row.buffer ? DType::f32 : dtype_};
+                       row.buffer && !row.of_model_dtype ? DType::f32 : dtype_};
     tensor.shape.insert(tensor.shape.end(), extents.begin(), extents.end());
     tensors_.push_back(std::move(tensor));
   }

@@ -57,11 +57,21 @@ void check_sizes(const Architecture& a, const std::string& path, const std::stri
     fail(ErrorKind::mismatch, "{}: {} attention heads do not divide into {} query groups", path,
          a.heads, a.groups);
   }
-  const int64_t other[] = {a.positions,         a.padded_vocab,  a.vocab,
-                           a.q_lora_rank,       a.kv_lora_rank,  a.qk_nope_dim,
-                           a.qk_rope_dim,       a.v_dim,         a.experts,
-                           a.expert_ffn,        a.expert_width,  a.shared_ffn,
-                           a.experts_per_token, a.router_groups, a.router_groups_per_token};
+  if (a.full_groups < 0 || (a.full_groups > 0 && a.heads % a.full_groups != 0)) {
+    fail(ErrorKind::mismatch,
+         "{}: {} attention heads do not divide into {} query groups of layers without a window",
+         path, a.heads, a.full_groups);
+  }
+  if (a.full_head_dim < 0 || a.full_head_dim > kMaxHeads) {
+    fail(ErrorKind::mismatch, "{}: {} hold the impossible size of a head {}", path, source,
+         a.full_head_dim);
+  }
+  const int64_t other[] = {a.positions,         a.padded_vocab,    a.vocab,
+                           a.q_lora_rank,       a.kv_lora_rank,    a.qk_nope_dim,
+                           a.qk_rope_dim,       a.v_dim,           a.experts,
+                           a.expert_ffn,        a.expert_width,    a.shared_ffn,
+                           a.experts_per_token, a.router_groups,   a.router_groups_per_token,
+                           a.kv_taking_layers,  a.layer_embedding, a.layer_embedding_vocab};
   for (int64_t value : other) {
     if (value < 0 || value > kMaxModelSize) {
       fail(ErrorKind::mismatch, "{}: {} hold the impossible size {}", path, source, value);

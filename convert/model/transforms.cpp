@@ -1,5 +1,6 @@
 #include "convert/model/transforms.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -267,6 +268,10 @@ std::vector<Part> parts_of_one(const Link& link, const Architecture& a) {
     }
     case Transform::qkv:
       return split_qkv(link.shape, a);
+    case Transform::queries:
+      return {split_qkv(link.shape, a).front()};
+    case Transform::unused:
+      return {};
     case Transform::gate_up:
       return split_gate_up(link, a);
     case Transform::swap_halves:
@@ -320,8 +325,29 @@ Part with_matrices_exchanged(Part part) {
   return part;
 }
 
+bool is_repeated(const Link& link, size_t part) {
+  if (part >= link.hugging_face.size()) return false;
+  const auto begin = link.hugging_face.begin(), end = begin + static_cast<std::ptrdiff_t>(part);
+  return std::find(begin, end, *end) != end;
+}
+
+std::vector<Box> left_at_zero(const Link& link, const Architecture& architecture) {
+  const Box whole = Box::whole(link.shape);
+  if (link.rule->transform == Transform::unused) return {whole};
+  if (link.rule->transform != Transform::queries) return {};
+  const Architecture a = architecture.in_layer(link.layer);
+  const int64_t queries = a.heads / a.groups * a.head_dim, rows = 2 * a.head_dim;
+  std::vector<Box> boxes(static_cast<size_t>(a.groups), whole);
+  for (size_t group = 0; group < boxes.size(); ++group) {
+    boxes[group].offset[0] = static_cast<int64_t>(group) * (queries + rows) + queries;
+    boxes[group].size[0] = rows;
+  }
+  return boxes;
+}
+
 std::vector<Part> parts_of(const Link& link, const Architecture& a) {
-  std::vector<Part> parts = parts_of_one(link, a);
+  std::vector<Part> parts =
+      a.differs_by_layer() ? parts_of_one(link, a.in_layer(link.layer)) : parts_of_one(link, a);
   if (link.hugging_face.size() == 1 && parts.size() > 1) parts = joined(std::move(parts));
   if (link.expert >= 0) {
     for (Part& part : parts) put_among_experts(part, link.expert, a.experts);

@@ -24,6 +24,13 @@ struct Part {
 /// canonical shape does not divide as the transform needs, naming the tensor.
 std::vector<Part> parts_of(const Link& link, const Architecture& architecture);
 
+/// Whether a link's name at this place stands at an earlier one, too.
+bool is_repeated(const Link& link, size_t part);
+
+/// What of the canonical tensor no part is made of, which is zero in Megatron: of `queries` and
+/// `unused`.
+std::vector<Box> left_at_zero(const Link& link, const Architecture& architecture);
+
 /// Whether a link is to matrices of all experts that are transposed in the tensor, which some
 /// programs write as they are in Megatron: transformers' classes while they run.
 bool has_transposed_experts(const Link& link);

@@ -204,9 +204,6 @@ constexpr std::string_view kScaledQueries =
     "its queries are scaled by their position, which Megatron-LM has no argument for";
 constexpr std::string_view kNormedLater =
     "its queries and keys are normed after their positions, in Megatron-LM before them";
-constexpr std::string_view kGemma4 =
-    "its heads differ in size by layer and its layers share keys and values, which Megatron-LM has "
-    "not, and Megatron Bridge in modules that are not written here";
 constexpr std::string_view kFactors =
     "it multiplies what attention and MLP give by a factor of its own (residual_multiplier), which "
     "Megatron-LM has no argument for";
@@ -221,10 +218,6 @@ constexpr Reason kReasons[] = {
     {"ernie4_5_moe",
      "its router has a bias and a softmax, which Megatron-LM does not have together; Megatron "
      "Bridge's model of it has a sigmoid, and gives other logits"},
-    {"gemma4", kGemma4},
-    {"gemma4_text", kGemma4},
-    {"gemma4_unified", kGemma4},
-    {"gemma4_unified_text", kGemma4},
     {"glm5_next", kDeltaAttention},
     {"glm5_next_text", kDeltaAttention},
     {"granite", kFactors},

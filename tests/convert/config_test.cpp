@@ -102,6 +102,7 @@ TEST_P(Configs, SaysWhatTheArgumentsSay) {
 // The same in the words of transformers 4, without what its classes have by default.
 TEST_P(Configs, OlderFilesSayTheSame) {
   json config = test::named_model(GetParam())["config"];
+  if (config["model_type"] == "gemma4_text") return;  // whose first release had rope_parameters
   const Architecture expected = read_config(config, std::nullopt, "new").architecture;
   if (config.contains("rope_parameters")) {
     json scaling = config["rope_parameters"];

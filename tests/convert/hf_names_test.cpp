@@ -164,7 +164,14 @@ TEST_P(HfNames, EveryWayOfStackingGivesTheSameBytes) {
   EXPECT_EQ(convert(by_layer, args, {}), expected);
   const bool are_alike =
       (c.architecture.experts == 0 || c.architecture.all_moe()) && c.architecture.index_every == 1;
-  if (are_alike && !c.architecture.any_linear() && !c.architecture.is_hybrid()) {
+  if (c.architecture.attention_by_kind) {
+    EXPECT_EQ(convert(test::attention_by_kind(c.canonical, c.architecture, false), args, {}),
+              expected);
+    EXPECT_EQ(
+        convert(test::attention_by_kind(c.canonical, c.architecture, !c.architecture.doubles_ffn),
+                args, {}),
+        expected);
+  } else if (are_alike && !c.architecture.any_linear() && !c.architecture.is_hybrid()) {
     EXPECT_EQ(convert(test::stacked(by_layer, "decoder.layers.", c.architecture.layers), args, {}),
               expected);
   }

@@ -40,6 +40,7 @@ class Maker {
     if (a_.index_heads > 0) make_indexers();
     if (has(".mixer.")) make_hybrid();
     if (has(".self_attention.in_proj.")) make_linear();
+    if (a_.attention_by_kind) make_kinds_of_attention();
   }
 
   Architecture make() {
@@ -142,6 +143,24 @@ class Maker {
     a_.linear_conv = pick(1, 4);
     for (int64_t layer = 0; layer < a_.layers; ++layer) a_.linear_layers.push_back(coin());
     a_.linear_layers[0] = true;
+  }
+
+  void make_kinds_of_attention() {
+    if (a_.layers > 1) {
+      a_.window = pick(1, 64);
+      for (int64_t layer = 0; layer < a_.layers; ++layer) {
+        a_.windowed_layers.push_back(layer == 0 || (layer + 1 < a_.layers && coin()));
+      }
+      a_.windowed_rope_theta = 1000.5;
+      change([&](auto& a) { a.kv_taking_layers = pick(0, a.layers - 2); });
+      a_.doubles_ffn = coin();
+    }
+    a_.full_rotated_pairs = coin() ? 0.25 : 1;
+    a_.full_head_dim = coin() ? 2 * a_.head_dim : 0;
+    a_.full_keys_are_values = coin();
+    a_.logit_cap = coin() ? 30 : 0;
+    a_.layer_embedding = coin() ? 2 * pick(1, 3) : 0;
+    a_.layer_embedding_vocab = 2 * pick(2, 9);
   }
 
   // Neither none nor all.

@@ -74,6 +74,25 @@ struct Tensor {
 };
 using Tensors = std::map<std::string, Tensor>;  // by name
 
+/// What layers without keys or values of their own have in their place: zeros, or the keys again.
+inline void fill_unused(const Link& link, const Architecture& architecture, Tensor& tensor) {
+  const bool is_zero = link.rule->transform == Transform::unused;
+  if (is_zero) std::ranges::fill(tensor.values, 0.0F);
+  const bool has_no_keys = link.rule->transform == Transform::queries;
+  const bool has_no_values =
+      link.hugging_face.size() == 3 && link.hugging_face[1] == link.hugging_face[2];
+  if (!has_no_keys && !has_no_values) return;
+  const Architecture a = architecture.in_layer(link.layer);
+  const auto head = static_cast<size_t>(a.head_dim * a.hidden);
+  const size_t queries = head * static_cast<size_t>(a.heads / a.groups);
+  for (size_t at = queries; at < tensor.values.size(); at += queries + 2 * head) {
+    for (size_t i = at; i < at + head; ++i) {
+      if (has_no_keys) tensor.values[i] = 0;
+      tensor.values[i + head] = tensor.values[i];
+    }
+  }
+}
+
 /// The canonical tensors of a model, each once.
 inline Tensors canonical_tensors(const Family& family, const Architecture& architecture) {
   Tensors tensors;
@@ -84,6 +103,7 @@ inline Tensors canonical_tensors(const Family& family, const Architecture& archi
     tensor.shape = link.shape;
     tensor.values.resize(static_cast<size_t>(element_count(link.shape, link.megatron)));
     for (float& value : tensor.values) value = next++;
+    fill_unused(link, architecture, tensor);
   }
   return tensors;
 }
@@ -154,6 +174,28 @@ inline Tensors renamed(const Tensors& tensors,
   return result;
 }
 
+/// The attention of layers with a window and of those without under names of their own.
+inline Tensors attention_by_kind(const Tensors& tensors, const Architecture& a, bool stacks) {
+  Tensors kinds[3];  // of layers with a window, of those without, all else
+  int64_t layers[3] = {0, 0, a.layers};
+  for (int64_t layer = 0; layer < a.layers; ++layer) ++layers[a.has_window(layer) ? 0 : 1];
+  for (const auto& [name, tensor] : tensors) {
+    const std::string before = "decoder.layers.";
+    const bool is_attention = name.find(".self_attention.") != std::string::npos;
+    const size_t kind = !is_attention                                          ? 2
+                        : a.has_window(std::stoll(name.substr(before.size()))) ? 0
+                                                                               : 1;
+    kinds[kind][replaced(name, ".self_attention.",
+                         kind == 0 ? ".self_attention_sliding." : ".self_attention_global.")] =
+        tensor;
+  }
+  Tensors result;
+  for (size_t kind = 0; kind < 3; ++kind) {
+    result.merge(stacks ? stacked(kinds[kind], "decoder.layers.", layers[kind]) : kinds[kind]);
+  }
+  return result;
+}
+
 /// As today's Megatron-LM stores them: in pieces, experts stacked, and layers where all are alike.
 /// Norms whose output an indexer takes, too, are modules of their own.
 inline Tensors stacked_as_today(Tensors tensors, const Architecture& a) {
@@ -168,8 +210,9 @@ inline Tensors stacked_as_today(Tensors tensors, const Architecture& a) {
                                 {"linear_kv_up_proj.layer_norm_", "kv_layernorm."}});
   }
   if (a.experts > 0) tensors = stacked(tensors, ".mlp.experts.experts.", a.experts);
-  const bool are_alike =
-      (a.experts == 0 || a.all_moe()) && !a.any_linear() && !a.is_hybrid() && a.index_every == 1;
+  const bool are_alike = (a.experts == 0 || a.all_moe()) && !a.any_linear() && !a.is_hybrid() &&
+                         a.index_every == 1 && !a.doubles_ffn;
+  if (a.attention_by_kind) return attention_by_kind(tensors, a, are_alike);
   return are_alike ? stacked(tensors, "decoder.layers.", a.layers) : tensors;
 }
 

@@ -56,6 +56,7 @@ std::vector<std::string> untrainable_reasons(const Architecture& a) {
   add(a.output_gate, "a gate on the attention's output (attention_output_gate)");
   add(a.zero_centered_norms, "a norm stored less 1 (layernorm_zero_centered_gamma)");
   add(!a.input_norms || a.output_norms, "a norm of what attention and MLP give");
+  add(a.attention_by_kind, "attention that differs between layers with and without a window");
   add(a.norms_all_heads, "a norm over all heads of queries or keys");
   add(a.scales_embedding, "a factor on embeddings");
   add(a.attention_scalar != 0, "a scale on attention's scores (softmax_scale)");

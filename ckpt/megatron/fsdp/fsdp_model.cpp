@@ -132,7 +132,7 @@ FsdpModel::FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments&
   for (size_t i = 0; i < wholes.size(); ++i) {
     if (names[i].empty()) continue;
     const FsdpWhole& whole = wholes[i];
-    GlobalName global = global_name(names[i], stacked);
+    GlobalName global = global_name(names[i], stacked, run.layers, run.attention_kinds);
     FsdpPlace place;
     Dims shape = whole.shape;
     if (global.expert_axis) {
@@ -144,8 +144,8 @@ FsdpModel::FsdpModel(const std::vector<ModelTensor>& stored, const RunArguments&
       place.at.insert(place.at.begin(), global.expert);
     }
     if (global.layer_axis) {
-      shape.insert(shape.begin(), run.layers);
-      place.at.insert(place.at.begin(), global.layer);
+      shape.insert(shape.begin(), global.stack);
+      place.at.insert(place.at.begin(), global.place);
     }
     place.trainable = !is_buffer(global.name);
     const auto [at, is_new] = numbers.emplace(global.name, static_cast<uint32_t>(tensors_.size()));

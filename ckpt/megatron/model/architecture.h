@@ -42,7 +42,11 @@ struct ModelSizes {
   /// Attention and MLP norm what they take, and what they give before it is added.
   bool input_norms = true, output_norms = false;
   bool scales_embedding = false;  // by the root of the hidden size
-  bool linear_bias = false;       // of every linear layer, QKV included
+  /// Those norms are modules of a layer, not parts of the linear modules next to them.
+  bool norm_modules = false;
+  bool scales_layers = false;  // what a layer gives, by a number of its own
+  double logit_cap = 0;        // logits are tanh(logits / this) times this; 0: as they are
+  bool linear_bias = false;    // of every linear layer, QKV included
   double init_std = 0.02;
   double hidden_dropout = 0;
   int64_t mtp_layers = 0;  // multi-token prediction
@@ -63,6 +67,14 @@ struct AttentionSizes {
   double attention_dropout = 0;
   int64_t window = 0;                 // tokens a query sees, itself included; 0: all before it
   std::vector<bool> windowed_layers;  // empty: all, when there is a window
+
+  bool norms_values = false;  // of each head, without weights
+  /// Layers without a window may have heads of another size, other groups, and keys for values.
+  bool attention_by_kind = false;     // torch_dist stacks attention with and without a window apart
+  int64_t full_head_dim = 0;          // of layers without a window; 0: head_dim
+  int64_t full_groups = 0;            // likewise; 0: groups
+  bool full_keys_are_values = false;  // before they are normed
+  int64_t kv_taking_layers = 0;       // the last ones, which take keys and values of an earlier one
 
   /// MTP layers, which count after the last one, have windows as the first layers do.
   bool has_window(int64_t layer) const {
@@ -138,6 +150,8 @@ struct PositionSettings {
   std::vector<bool> unrotated_layers;  // without positions; empty: none
   double rope_theta = 10000;
   double windowed_rope_theta = 0;  // of layers with a window, which are not scaled; 0: as others
+  /// In layers without a window, of the pairs of a whole head: the others are as at position 0.
+  double full_rotated_pairs = 1;
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;   // llama3
@@ -157,8 +171,9 @@ struct PositionSettings {
 struct MlpSizes {
   int64_t ffn = 0;                             // of a dense layer's MLP, per half when gated
   Activation activation = Activation::swiglu;  // of experts, too
-  double glu_clamp = 0;   // gate is at most, up within plus and minus this; 0: as they are
-  double glu_offset = 0;  // added to up before it is multiplied
+  double glu_clamp = 0;      // gate is at most, up within plus and minus this; 0: as they are
+  double glu_offset = 0;     // added to up before it is multiplied
+  bool doubles_ffn = false;  // in layers that take keys and values of an earlier one
 
   bool gated() const {
     return activation == Activation::swiglu || activation == Activation::quick_geglu ||
@@ -196,6 +211,12 @@ struct MixtureSizes {
   }
 };
 
+/// Embeddings of tokens for each layer, which it takes after its MLP.
+struct LayerEmbeddingSizes {
+  int64_t layer_embedding = 0;        // elements of a token for a layer; 0: there are none
+  int64_t layer_embedding_vocab = 0;  // tokens that have them
+};
+
 /// How gate and up are stored: rows alternate in blocks of this many on each tensor rank that they
 /// were saved by; 0: [gate; up], on however many.
 struct GluRows {
@@ -214,6 +235,7 @@ struct Architecture : ModelSizes,
                       PositionSettings,
                       MlpSizes,
                       MixtureSizes,
+                      LayerEmbeddingSizes,
                       GluRows {
   /// Layers of the decoder and inside MTP layers.
   int64_t all_layers() const { return layers + mtp_layers * mtp_inner_layers; }
@@ -223,6 +245,21 @@ struct Architecture : ModelSizes,
     return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_fraction);
   }
   int64_t rotary_dim() const { return (rotary_part() + 1) / 2 * 2; }
+
+  bool takes_kv(int64_t layer) const {
+    return kv_taking_layers > 0 && layer < layers && layer >= layers - kv_taking_layers;
+  }
+  bool keys_are_values(int64_t layer) const { return full_keys_are_values && !has_window(layer); }
+  /// The same model with that layer's sizes for those of all layers: what a block's shapes are
+  /// functions of.
+  Architecture in_layer(int64_t layer) const {
+    Architecture a = *this;
+    if (!has_window(layer) && full_head_dim > 0) a.head_dim = full_head_dim;
+    if (!has_window(layer) && full_groups > 0) a.groups = full_groups;
+    if (doubles_ffn && takes_kv(layer) && kv_taking_layers < layers) a.ffn *= 2;
+    return a;
+  }
+  bool differs_by_layer() const { return full_head_dim > 0 || full_groups > 0 || doubles_ffn; }
 };
 
 }  // namespace ferry

@@ -67,6 +67,9 @@ int64_t expert_width(const A& a) { return a.expert_width > 0 ? a.expert_width : 
 int64_t expert_fc1(const A& a) { return both_halves(a, a.expert_ffn); }
 int64_t shared_ffn(const A& a) { return a.shared_ffn; }
 int64_t shared_fc1(const A& a) { return both_halves(a, a.shared_ffn); }
+int64_t layer_embedding(const A& a) { return a.layer_embedding; }
+int64_t layer_embedding_vocab(const A& a) { return a.layer_embedding_vocab; }
+int64_t all_layer_embeddings(const A& a) { return times(a.layers, a.layer_embedding); }
 
 bool is_linear(const A& a, int64_t layer) { return a.is_linear(layer); }
 bool is_softmax(const A& a, int64_t layer) {
@@ -83,10 +86,23 @@ bool is_moe(const A& a, int64_t layer) { return a.is_moe(layer); }
 bool is_mamba(const A& a, int64_t layer) { return a.kind(layer) == LayerKind::mamba; }
 bool has_latent_experts(const A& a, int64_t) { return a.expert_width > 0; }
 bool has_layer_norm(const A& a, int64_t) { return a.norm == Norm::layer; }
-bool has_input_norm(const A& a, int64_t) { return a.input_norms; }
-bool has_input_layer_norm(const A& a, int64_t) { return a.input_norms && a.norm == Norm::layer; }
-bool has_output_norm(const A& a, int64_t) { return a.output_norms; }
-bool has_output_layer_norm(const A& a, int64_t) { return a.output_norms && a.norm == Norm::layer; }
+bool has_input_norm(const A& a, int64_t) { return a.input_norms && !a.norm_modules; }
+bool has_input_layer_norm(const A& a, int64_t layer) {
+  return has_input_norm(a, layer) && a.norm == Norm::layer;
+}
+bool has_output_norm(const A& a, int64_t) { return a.output_norms && !a.norm_modules; }
+bool has_output_layer_norm(const A& a, int64_t layer) {
+  return has_output_norm(a, layer) && a.norm == Norm::layer;
+}
+bool has_output_norm_module(const A& a, int64_t) { return a.output_norms && a.norm_modules; }
+bool has_norm_module(const A& a, int64_t layer) {
+  return is_mla(a, layer) || (a.input_norms && a.norm_modules);
+}
+bool has_norm_module_of_mlp(const A& a, int64_t layer) {
+  return a.is_moe(layer) || (a.input_norms && a.norm_modules);
+}
+bool scales_layers(const A& a, int64_t) { return a.scales_layers; }
+bool has_layer_embeddings(const A& a, int64_t) { return a.layer_embedding > 0; }
 bool has_linear_bias(const A& a, int64_t) { return a.linear_bias; }
 bool has_qkv_bias(const A& a, int64_t) { return a.qkv_bias || a.linear_bias; }
 bool has_sinks(const A& a, int64_t) { return a.sinks; }
@@ -364,8 +380,30 @@ constexpr ParameterRow kSharedExpert[] = {
     {"mlp.shared_experts.linear_fc2.bias", replicated, zeros},
 };
 
+// What a layer's own modules come after, in the order of registration.
+constexpr ParameterRow kScalar[] = {
+    {.name = "layer_scalar",
+     .first_values = ones,
+     .shape = {one},
+     .when = scales_layers,
+     .buffer = true,
+     .of_model_dtype = true},
+};
+
+constexpr ParameterRow kOutputNorms[] = {
+    {"post_self_attn_layernorm.weight", replicated, ones, {hidden}},
+    {"post_mlp_layernorm.weight", replicated, ones, {hidden}},
+};
+
+constexpr ParameterRow kLayerEmbedding[] = {
+    {"per_layer_input_gate.weight", replicated, normal, {layer_embedding, hidden}},
+    {"per_layer_projection.weight", replicated, normal, {hidden, layer_embedding}},
+    {"post_per_layer_input_norm.weight", replicated, ones, {hidden}},
+};
+
 constexpr Block kLayerBlocks[] = {
-    {"norm before latent attention", is_mla, kInputNorm},
+    {"a layer's factor", nullptr, kScalar},
+    {"norm before attention", has_norm_module, kInputNorm},
     {"gated delta net", is_linear, kDeltaNet},
     {"Mamba", is_mamba, kMamba},
     {"indexer", has_indexer, kIndexer},
@@ -374,10 +412,12 @@ constexpr Block kLayerBlocks[] = {
     {"latent attention", is_mla, kLatentAttention},
     {"query and key norms", is_plain, kHeadNorms},
     {"latent attention's separate norms", is_mla, kLatentNorms},
-    {"norm before experts", is_moe, kMixtureNorm},
+    {"norm before experts", has_norm_module_of_mlp, kMixtureNorm},
     {"MLP", is_dense, kMlp},
     {"mixture of experts", is_moe, kMixture},
     {"shared expert", has_shared_expert, kSharedExpert},
+    {"norms of what attention and MLP give", has_output_norm_module, kOutputNorms},
+    {"a token's embedding for the layer", has_layer_embeddings, kLayerEmbedding},
 };
 
 constexpr ParameterRow kMtpInput[] = {
@@ -399,6 +439,20 @@ constexpr ParameterRow kHead[] = {
     {"decoder.final_layernorm.bias", replicated, zeros, {hidden}, has_layer_norm},
     {"output_layer.weight", rows, normal, {padded_vocab, hidden}, is_untied},
     {"output_layer.bias", rows, zeros},
+};
+
+constexpr ParameterRow kLayerEmbeddings[] = {
+    {"per_layer_embedding.weight",
+     rows,
+     normal,
+     {layer_embedding_vocab, all_layer_embeddings},
+     has_layer_embeddings},
+    {"per_layer_model_proj.weight",
+     rows,
+     normal,
+     {all_layer_embeddings, hidden},
+     has_layer_embeddings},
+    {"per_layer_proj_norm.weight", replicated, ones, {layer_embedding}, has_layer_embeddings},
 };
 
 }  // namespace
@@ -426,6 +480,7 @@ std::span<const ParameterRow> embedding_parameters() { return kEmbedding; }
 std::span<const ParameterRow> mtp_input_parameters() { return kMtpInput; }
 std::span<const ParameterRow> mtp_output_parameters() { return kMtpOutput; }
 std::span<const ParameterRow> head_parameters() { return kHead; }
+std::span<const ParameterRow> layer_embedding_parameters() { return kLayerEmbeddings; }
 
 bool has_parameter(const Block* block, const ParameterRow& parameter,
                    const Architecture& architecture, int64_t layer) {

@@ -71,7 +71,8 @@ struct ParameterRow {
   std::array<AxisSize, 3> shape = {};
   Condition when = nullptr;               // null: wherever the block is
   std::string_view separate_norm = {};    // its name where norms are modules of their own
-  bool buffer = false;                    // not trained, without optimizer state, always fp32
+  bool buffer = false;                    // not trained, without optimizer state,
+  bool of_model_dtype = false;            // and always fp32, where this does not say otherwise
   bool routed = false;                    // of each routed expert
   std::span<const RowPiece> pieces = {};  // torch_dist always stores it as these; empty: whole
 
@@ -101,6 +102,8 @@ std::span<const ParameterRow> embedding_parameters();
 std::span<const ParameterRow> mtp_input_parameters();
 std::span<const ParameterRow> mtp_output_parameters();
 std::span<const ParameterRow> head_parameters();
+/// After those: of the embeddings for each layer.
+std::span<const ParameterRow> layer_embedding_parameters();
 
 /// Whether a model has a parameter in a layer. `block`: null outside of layers.
 bool has_parameter(const Block* block, const ParameterRow& parameter,

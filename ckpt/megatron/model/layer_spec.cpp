@@ -25,6 +25,12 @@ constexpr LayerSpec kLayerSpecs[] = {
      .model_type = "gemma3_text",
      .output_norms = true,
      .scales_embedding = true},
+    {.function = "megatron.bridge.models.gemma.modeling_gemma4.get_gemma4_layer_spec",
+     .output_norms = true,
+     .scales_embedding = true,
+     .norm_modules = true,
+     .attention_by_kind = true,
+     .provider = "Gemma4DenseProvider"},
 };
 
 std::string_view last_part(std::string_view dotted) {
@@ -38,14 +44,22 @@ void LayerSpec::apply(Architecture& a) const {
   a.output_norms = output_norms;
   a.norms_all_heads = norms_all_heads;
   a.scales_embedding = scales_embedding;
+  a.norm_modules = norm_modules;
+  a.attention_by_kind = a.norms_values = a.scales_layers = attention_by_kind;
+  if (!attention_by_kind) return;
+  a.qk_norm = true;
+  a.attention_scalar = 1;
 }
 
 const LayerSpec* layer_spec_of(const Value& args) {
   const Value named = args.get(kLayerSpec);
   const std::string_view function = last_part(function_name(named));
   const std::string_view type = args.get("llm_model_type").string().value_or("");
+  const std::string_view provider = last_part(args.text());
   const auto* found = std::ranges::find_if(kLayerSpecs, [&](const LayerSpec& each) {
-    return last_part(each.function) == function || each.model_type == type;
+    return last_part(each.function) == function ||
+           (!each.model_type.empty() && each.model_type == type) ||
+           (!each.provider.empty() && each.provider == provider);
   });
   return found != std::end(kLayerSpecs) ? found : nullptr;
 }
@@ -53,7 +67,10 @@ const LayerSpec* layer_spec_of(const Value& args) {
 const LayerSpec* layer_spec_of(const Architecture& a) {
   const auto builds = [&](const LayerSpec& each) {
     return each.input_norms == a.input_norms && each.output_norms == a.output_norms &&
-           each.norms_all_heads == a.norms_all_heads && each.scales_embedding == a.scales_embedding;
+           each.norms_all_heads == a.norms_all_heads &&
+           each.scales_embedding == a.scales_embedding && each.norm_modules == a.norm_modules &&
+           each.attention_by_kind == a.attention_by_kind &&
+           each.attention_by_kind == a.norms_values && each.attention_by_kind == a.scales_layers;
   };
   if (builds(kUsual)) return &kUsual;
   const auto* found = std::ranges::find_if(kLayerSpecs, [&](const LayerSpec& each) {

@@ -1,8 +1,9 @@
 // Layers that Megatron-LM does not build from arguments: the layer specs of programs around it,
 // which a run's configuration names.
 //
-// Source: Megatron Bridge models/{minimax_m2,olmoe,gemma,exaone/exaone4}/*_provider.py;
-// mcore-bridge model/gpts/{minimax_m2,olmoe}.py, whose runs name the model's type instead.
+// Source: Megatron Bridge models/{minimax_m2,olmoe,gemma,exaone/exaone4}/*_provider.py,
+// models/gemma/modeling_gemma4.py; mcore-bridge model/gpts/{minimax_m2,olmoe}.py, whose runs name
+// the model's type instead.
 #pragma once
 
 #include <string_view>
@@ -19,6 +20,13 @@ struct LayerSpec {
   bool output_norms = false;
   bool norms_all_heads = false;
   bool scales_embedding = false;
+  /// Gemma 4's: norms that are modules, attention stored by kind, values that are normed, scores
+  /// that are not divided, layers with a factor.
+  bool norm_modules = false;
+  bool attention_by_kind = false;
+  /// The class of the models' configuration in Megatron Bridge, where that does not name the
+  /// function.
+  std::string_view provider = {};
   bool expert_bias = false;  // of its models
 
   void apply(Architecture& architecture) const;

@@ -11,6 +11,14 @@ namespace {
 constexpr std::string_view kDecoderLayers = "decoder.layers.";
 constexpr std::string_view kMtpLayers = "mtp.layers.";
 
+// Place among the embeddings for each layer, which come last in a model; nothing for others.
+std::optional<size_t> layer_embedding_place(std::string_view name) {
+  const auto rows = layer_embedding_parameters();
+  const auto found = std::ranges::find(rows, name, &ParameterRow::name);
+  if (found == rows.end()) return std::nullopt;
+  return static_cast<size_t>(found - rows.begin());
+}
+
 bool is_bias(const ParameterRow& row) { return row.name.ends_with(".bias"); }
 
 // Which of a routed expert's two projections a parameter belongs to, by how its weight is split.
@@ -56,6 +64,8 @@ ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& r
   };
   std::stable_sort(final_norm_.begin(), final_norm_.end(), by_name);
   std::stable_sort(output_.begin(), output_.end(), by_name);
+  std::ranges::sort(layer_embeddings_, {},
+                    [&](uint32_t i) { return layer_embedding_place(tensors_[i].name); });
   const auto rank = [&](uint32_t i) {
     return tensors_[i].name.starts_with("embedding.word_")       ? 0
            : tensors_[i].name.starts_with("embedding.position_") ? 1
@@ -77,6 +87,8 @@ void ModelLayout::add(uint32_t tensor) {
     final_norm_.push_back(tensor);
   } else if (name == "output_layer.weight" || name == "output_layer.bias") {
     output_.push_back(tensor);
+  } else if (layer_embedding_place(name)) {
+    layer_embeddings_.push_back(tensor);
   } else if (!add_layer_tensor(tensor, name, decoder_, run_.layers) &&
              !add_layer_tensor(tensor, name, mtp_, static_cast<int64_t>(mtp_.size()))) {
     fail(
@@ -104,12 +116,17 @@ bool ModelLayout::add_layer_tensor(uint32_t tensor, std::string_view name,
     return true;
   }
   const Dims& shape = tensors_[tensor].shape;
-  if (mtp || shape.empty() || shape[0] != count) {
+  const std::vector<int64_t> stacked = run_.attention_kinds.layers_of(name, count);
+  const auto extent = static_cast<int64_t>(stacked.size());
+  if (mtp || shape.empty() || shape[0] != extent) {
     fail(ErrorKind::mismatch, "tensor {} of shape {} does not stack the run's {} layers", name,
-         to_string(shape), count);
+         to_string(shape), extent);
   }
   described->prefix_axes += 1;
-  for (Layer& layer : layers) layer.push_back(*described);
+  for (const int64_t layer : stacked) {
+    ++described->place;
+    layers[static_cast<size_t>(layer)].push_back(*described);
+  }
   return true;
 }
 
@@ -167,6 +184,9 @@ class ModelLayout::Builder {
     }
     for (int64_t i = 0; i < stage.mtp_layers; ++i) add_layer(layout_.mtp_, stage.first_mtp + i);
     if (stage.last) add_output(stage, tied, several_stages);
+    for (const uint32_t tensor : layout_.layer_embeddings_) {
+      if (stage.first) add_plain(tensor, find_parameter(layout_.tensors_[tensor].name)->row->split);
+    }
     return std::move(parameters_);
   }
 
@@ -226,8 +246,7 @@ class ModelLayout::Builder {
       last = &tensor;
       LocalParameter& parameter = parameters_.back();
       parameter.trainable = !row.buffer;
-      append_piece(parameter, tensor.tensor, prefix(tensor, number, -1), cut_of(tensor.parameter),
-                   false);
+      append_piece(parameter, tensor.tensor, prefix(tensor, -1), cut_of(tensor.parameter), false);
     }
     flush();
     check_follows(last, {});
@@ -303,16 +322,16 @@ class ModelLayout::Builder {
           added.routed_expert = true;
           found = true;
         }
-        append_piece(parameters_.back(), tensor.tensor, prefix(tensor, layer, expert),
-                     cut_of(parameter), true);
+        append_piece(parameters_.back(), tensor.tensor, prefix(tensor, expert), cut_of(parameter),
+                     true);
       }
     }
   }
 
-  static Dims prefix(const LayerTensor& tensor, int64_t layer, int64_t expert) {
+  static Dims prefix(const LayerTensor& tensor, int64_t expert) {
     Dims axes;
     const bool expert_axis = tensor.parameter.row->routed && tensor.parameter.expert < 0;
-    if (tensor.prefix_axes > (expert_axis ? 1 : 0)) axes.push_back(layer);
+    if (tensor.place >= 0) axes.push_back(tensor.place);
     if (expert_axis) axes.push_back(expert);
     return axes;
   }

@@ -78,6 +78,7 @@ class ModelLayout {
   struct LayerTensor {
     uint32_t tensor = 0;
     int prefix_axes = 0;  // layer axis, expert axis
+    int64_t place = -1;   // on the layer axis; -1: there is none
     NamedParameter parameter;
   };
   using Layer = std::vector<LayerTensor>;
@@ -98,7 +99,7 @@ class ModelLayout {
   PipelineLayout pipeline_;
   std::vector<Layer> decoder_, mtp_;
   int64_t word_embeddings_ = -1, output_weight_ = -1;
-  std::vector<uint32_t> embeddings_, final_norm_, output_;  // in order
+  std::vector<uint32_t> embeddings_, final_norm_, output_, layer_embeddings_;  // in order
   bool has_experts_ = false, has_attention_norms_ = false, has_latent_down_ = false,
        has_expert_biases_ = false;
 };

@@ -71,6 +71,9 @@ void check_tensor_ranks(const Value& args, const RunArguments& run) {
   add(all, "num_attention_heads", "attention heads");
   if (args.get("group_query_attention").boolean().value_or(false)) {
     add(all, "num_query_groups", "query groups", true);
+    if (run.attention_kinds) {
+      add(all, "num_global_query_groups", "query groups of layers without a window", true);
+    }
   }
   if (run.mixers.linear_key_heads > 0) {
     all.push_back({run.mixers.linear_key_heads, "key heads of linear attention"});
@@ -227,6 +230,11 @@ class Target {
   }
 
   void check_pipeline() const {
+    if (run_.norm_modules && run_.pipeline > 1) {
+      fail(ErrorKind::invalid,
+           "{}: Megatron Bridge builds these layers on one pipeline stage alone",
+           numbered("pipeline", run_.pipeline));
+    }
     if (run_.stage_letters.empty()) check_stages(run_);
     try {
       PipelineLayout{run_};

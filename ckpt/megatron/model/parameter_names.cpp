@@ -74,6 +74,11 @@ RowIndex index_of(std::span<const ParameterRow> rows) {
 }  // namespace
 
 std::optional<NamedParameter> layer_parameter(std::string_view suffix) {
+  constexpr std::string_view kKinds = "self_attention_";
+  if (suffix.starts_with(kKinds)) {
+    const std::string plain = without_kind(suffix);
+    return plain.starts_with(kKinds) ? std::nullopt : layer_parameter(plain);
+  }
   if (!suffix.starts_with(kRoutedExperts)) return layer_rows().find_part(suffix);
   std::string_view rest = suffix.substr(kRoutedExperts.size());
   const auto number = leading_number(rest, &rest);
@@ -98,6 +103,7 @@ std::optional<NamedParameter> find_parameter(std::string_view name) {
     RowIndex rows;
     rows.add(embedding_parameters());
     rows.add(head_parameters());
+    rows.add(layer_embedding_parameters());
     return rows;
   }();
   const bool mtp = name.starts_with(kMtpLayerNames);
@@ -117,6 +123,11 @@ std::optional<NamedParameter> find_parameter(std::string_view name) {
 bool is_buffer(std::string_view name) {
   const auto found = find_parameter(name);
   return found && found->row->buffer;
+}
+
+bool is_fp32_buffer(std::string_view name) {
+  const auto found = find_parameter(name);
+  return found && found->row->buffer && !found->row->of_model_dtype;
 }
 
 std::optional<std::string_view> inside_mtp(std::string_view suffix, int64_t* layer) {
@@ -182,7 +193,8 @@ constexpr std::string_view kLayerNames = "decoder.layers.";
 
 }  // namespace
 
-GlobalName global_name(std::string_view local, bool stacked) {
+GlobalName global_name(std::string_view local, bool stacked, int64_t layers,
+                       const AttentionKinds& kinds) {
   GlobalName global;
   global.name = local;
   std::string_view rest;
@@ -190,7 +202,16 @@ GlobalName global_name(std::string_view local, bool stacked) {
     const auto layer = leading_number(local.substr(kLayerNames.size()), &rest);
     global.layer = layer.value_or(-1);
     global.layer_axis = layer && stacked;
-    if (global.layer_axis) global.name = std::string(kLayerNames) + std::string(rest);
+    if (layer && kinds) {
+      const std::string suffix = kinds.with_kind(rest, *layer);
+      global.name = std::string(local.substr(0, local.size() - rest.size())).append(suffix);
+    }
+    if (global.layer_axis) {
+      global.name = std::string(kLayerNames) + kinds.with_kind(rest, *layer);
+      const std::vector<int64_t> of_stack = kinds.layers_of(global.name, layers);
+      global.stack = static_cast<int64_t>(of_stack.size());
+      global.place = std::ranges::find(of_stack, *layer) - of_stack.begin();
+    }
   }
   const size_t experts = global.name.find(kRoutedExperts);
   if (experts == std::string::npos) return global;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ckpt/megatron/model/attention_kinds.h"
 #include "ckpt/megatron/model/blocks.h"
 
 namespace ferry {
@@ -25,7 +26,8 @@ struct NamedParameter {
   int64_t expert = -1;  // the number in the name; -1: not a routed expert, or an axis of the tensor
 };
 
-/// `suffix` follows the layer's name ("mlp.linear_fc1.weight"). Nothing when it is not known.
+/// `suffix` follows the layer's name ("mlp.linear_fc1.weight"), with or without a kind of
+/// attention. Nothing when it is not known.
 std::optional<NamedParameter> layer_parameter(std::string_view suffix);
 
 /// A parameter around the inner layer of an MTP layer ("eh_proj.weight").
@@ -34,8 +36,10 @@ std::optional<NamedParameter> mtp_parameter(std::string_view suffix);
 /// A whole name, with or without the number of the layer.
 std::optional<NamedParameter> find_parameter(std::string_view name);
 
-/// Whether a tensor is no parameter: not trained, and kept in fp32.
+/// Whether a tensor is no parameter, and not trained.
 bool is_buffer(std::string_view name);
+/// Whether it is one that stays in fp32, whatever the model's dtype.
+bool is_fp32_buffer(std::string_view name);
 
 /// What the names of routed experts' parameters begin with, after the layer's number.
 inline constexpr std::string_view kRoutedExperts = "mlp.experts.experts.";
@@ -65,9 +69,13 @@ struct GlobalName {
   bool layer_axis = false, expert_axis = false;
   int64_t layer = -1;  // of the decoder; -1: not of a layer
   int64_t expert = -1;
+  int64_t place = -1;  // on the layer axis, where there is one
+  int64_t stack = 0;   // that axis's extent
 };
 
-GlobalName global_name(std::string_view local, bool stacked);
+/// `layers`: of the decoder. `kinds`: of its attention, which have stacks of their own.
+GlobalName global_name(std::string_view local, bool stacked, int64_t layers = 0,
+                       const AttentionKinds& kinds = {});
 
 /// Whether every layer of the decoder has parameters of the same names; where not, they are no one
 /// tensor. `names` number layers and experts.

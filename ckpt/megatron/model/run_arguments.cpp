@@ -102,6 +102,15 @@ void refuse_other_placements(const Value& args) {
   }
 }
 
+// Which layers have a window: none where the run has none, all where nothing says which.
+std::vector<bool> windows_of(const Value& args, int64_t layers) {
+  const Value size = args.get("window_size");
+  if (size.is_none()) return std::vector<bool>(static_cast<size_t>(layers), false);
+  std::vector<bool> windowed = windowed_layers(args, layers);
+  windowed.resize(static_cast<size_t>(layers), windowed.empty());
+  return windowed;
+}
+
 bool has_mamba_layers(const Value& args) {
   const auto pattern = hybrid_pattern(args);
   return pattern && (std::ranges::count(pattern->decoder, LayerKind::mamba) > 0 ||
@@ -299,7 +308,11 @@ RunArguments read_run_arguments(const Value& args) {
   run.grouped_experts = flag(args, "moe_grouped_gemm");
   run.linear_biases = flag(args, "add_bias_linear");
   run.decays_qk_norms = flag(args, "apply_wd_to_qk_layernorm");
-  if (const LayerSpec* spec = layer_spec_of(args)) run.norms_all_heads = spec->norms_all_heads;
+  if (const LayerSpec* spec = layer_spec_of(args)) {
+    run.norms_all_heads = spec->norms_all_heads;
+    run.norm_modules = spec->norm_modules;
+    if (spec->attention_by_kind) run.attention_kinds.windowed = windows_of(args, run.layers);
+  }
   run.fp32_gradients = reduces_in_fp32(args);
   run.other_modules = other_modules(args);
   run.overlap_param_gather_with_step = flag(args, "overlap_param_gather_with_optimizer_step");

@@ -10,6 +10,7 @@
 #include "ckpt/base/dtype.h"
 #include "ckpt/format/pickle/values/value.h"
 #include "ckpt/megatron/model/architecture.h"
+#include "ckpt/megatron/model/attention_kinds.h"
 
 namespace ferry {
 
@@ -71,7 +72,9 @@ struct RunArguments {
   bool linear_biases = false;    // in all linear layers, routers and experts too
   bool decays_qk_norms = false;  // weight decay of norms of queries and keys
   bool norms_all_heads = false;  // at once, where queries and keys are normed
-  bool fp32_gradients = true;    // reduced in fp32, whatever the parameters' dtype
+  bool norm_modules = false;     // all norms of a layer are modules of their own
+  AttentionKinds attention_kinds;
+  bool fp32_gradients = true;  // reduced in fp32, whatever the parameters' dtype
   /// An argument that builds other modules than those whose parameters are known in their order
   /// ("moe_single_grouped_weight"); empty: there is none. Matters to what is written flat.
   std::string other_modules;

@@ -77,7 +77,7 @@ class Placer {
       for (size_t v = 0; v < views_[i].size(); ++v) {
         for (size_t t = 0; t < views_[i][v].size(); ++t) {
           for (const LocalView& view : views_[i][v][t]) {
-            GlobalName global = global_name(view.name, stacked);
+            GlobalName global = global_name(view.name, stacked, run_.layers, run_.attention_kinds);
             if (!known.insert(global.name).second) continue;
             add_tensor(view, std::move(global), ranks_[i].chunks[v][t].dtype);
           }
@@ -139,7 +139,7 @@ class Placer {
       shape[1] = checked_multiply(shape[1], ranks, view.name);
     }
     if (global.expert_axis) shape.insert(shape.begin(), run_.experts);
-    if (global.layer_axis) shape.insert(shape.begin(), run_.layers);
+    if (global.layer_axis) shape.insert(shape.begin(), global.stack);
     return shape;
   }
 
@@ -236,6 +236,7 @@ std::string global_parameter_name(const ModelLayout& layout, const LocalParamete
       !leading_number(std::string_view(name).substr(kLayers.size()), &rest)) {
     name.insert(kLayers.size(), std::to_string(parameter.layer) + ".");
   }
+  name = without_kind(name);
   const size_t experts = name.find(kRoutedExperts);
   if (parameter.expert >= 0 && experts != std::string::npos &&
       !leading_number(std::string_view(name).substr(experts + kRoutedExperts.size()), &rest)) {

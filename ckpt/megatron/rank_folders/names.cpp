@@ -165,6 +165,7 @@ class Namer {
     const auto rename = [&](std::string_view from, std::string_view to) {
       if (suffix.starts_with(from)) suffix.replace(0, from.size(), to);
     };
+    if (naming_.run->norm_modules) return;
     const bool has_qkv = with_qkv_.contains(layer);
     const bool local = !naming_.run->transformer_engine && !fused_.contains(layer);
     if (has_qkv) rename("input_layernorm.", "self_attention.linear_qkv.layer_norm_");

@@ -78,7 +78,7 @@ void cast_model(RunState& state, DType dtype) {
   bool narrows = false;  // the range of numbers
   for (StateTensor& tensor : state.tensors) {
     const bool casts = tensor.role == Role::model && is_floating_point(tensor.dtype);
-    if (!casts || is_buffer(tensor.name)) continue;
+    if (!casts || is_fp32_buffer(tensor.name)) continue;
     narrows |= dtype == DType::f16 && size_bytes(tensor.dtype) > 1 && tensor.dtype != DType::f16;
     tensor.dtype = dtype;
   }

@@ -38,6 +38,7 @@ NormNames::NormNames(const std::vector<std::string_view>& names, bool transforme
     const auto part = norm_layer(name);
     if (!part) continue;
     if (part->suffix.starts_with("self_attention.core_attention.indexer.")) has_indexers_ = true;
+    if (part->suffix.starts_with("post_self_attn_layernorm.")) has_norm_modules_ = true;
     if (part->suffix.starts_with("mlp.router.")) with_experts_.emplace(part->layer);
     if (part->suffix.starts_with("self_attention.linear_kv_up_proj.")) latent_.emplace(part->layer);
   }
@@ -45,7 +46,7 @@ NormNames::NormNames(const std::vector<std::string_view>& names, bool transforme
 
 std::string NormNames::of(std::string_view name) const {
   const auto part = norm_layer(name);
-  if (!part) return std::string(name);
+  if (!part || has_norm_modules_) return std::string(name);
   const bool latent = latent_.contains(part->layer);
   const auto is_separate = [&](std::string_view norm) -> std::optional<bool> {
     if (norm.starts_with(kNormBeforeMlp)) {

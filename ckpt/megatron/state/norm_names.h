@@ -39,6 +39,7 @@ class NormNames {
  private:
   bool transformer_engine_;
   bool has_indexers_ = false;
+  bool has_norm_modules_ = false;                             // in both, under the modules' names
   std::set<std::string, std::less<>> latent_, with_experts_;  // layers, by what names begin with
 };
 

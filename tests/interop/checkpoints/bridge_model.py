@@ -29,6 +29,11 @@ SETTINGS = dict(bf16=False, fp16=False, params_dtype=torch.float32, autocast_dty
                 bias_dropout_fusion=False, apply_rope_fusion=False, persist_layer_norm=False, cross_entropy_loss_fusion=False, moe_token_dispatcher_type='allgather',
                 make_vocab_size_divisible_by=1, should_pad_vocab=False)
 bridge = AutoBridge.from_hf_pretrained(hf)
+config = bridge.hf_pretrained.config
+if config.model_type == 'gemma4_text':  # what Bridge asks for under the names of releases without per_layer_config
+    of_full = config.per_layer_config[config.layer_types.index('full_attention')]
+    config.allow_global_per_layer_attribute_access = True
+    config.global_head_dim, config.num_global_key_value_heads = of_full.head_dim, of_full.num_key_value_heads
 provider = bridge.to_megatron_provider(load_weights=False)
 for name, value in {**SETTINGS, **json.loads(changes)}.items():
     if hasattr(provider, name): setattr(provider, name, tuple(value) if isinstance(value, list) else value)
@@ -53,6 +58,8 @@ model.load_state_dict(loaded, strict=False)
 of_ferry, (computed, tokens) = parameters(), logits()
 reference = AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32, attn_implementation='eager').eval()
 with torch.no_grad(): expected = reference(tokens, use_cache=False).logits.float()
+other = AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32, attn_implementation='sdpa').eval()
+with torch.no_grad(): own = (other(tokens, use_cache=False).logits.float() - expected).abs().max() / expected.abs().mean()
 difference = (computed[..., :expected.shape[-1]] - expected).abs().max() / expected.abs().mean()
 
 tasks = model_bridge.MegatronModelBridge.build_conversion_tasks  # has None for what it does not map
@@ -69,4 +76,4 @@ del common['args']
 torch.save(common, os.path.join(iteration, 'common.pt'))
 with open(os.path.join(saved, 'latest_checkpointed_iteration.txt'), 'w') as file: file.write('1')
 dump_dataclass_to_yaml({'model': ConfigContainer._convert_value_to_dict(provider)}, os.path.join(iteration, 'run_config.yaml'))
-print(json.dumps(dict(parameters=len(of_ferry), logits=difference.item(), differ=differ[:4])))
+print(json.dumps(dict(parameters=len(of_ferry), logits=difference.item(), own=own.item(), differ=differ[:4])))

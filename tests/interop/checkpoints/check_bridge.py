@@ -18,7 +18,7 @@ from tiny_models import make_model
 HERE = os.path.dirname(os.path.abspath(__file__))
 BAR = 8e-6  # of the mean size of the logits
 # What Bridge does not take from the configurations that transformers writes.
-CASES = {'exaone4': {}, 'gemma3_text': dict(interleaved_attn_pattern=[3, 1]), 'gemma3_no_windows': dict(interleaved_attn_pattern=[0, 1]),
+CASES = {'exaone4': {}, 'gemma4_text': {}, 'gemma4_keys_for_values': {}, 'gemma4_layer_embeddings': {}, 'gemma4_wide': {}, 'gemma3_text': dict(interleaved_attn_pattern=[3, 1]), 'gemma3_no_windows': dict(interleaved_attn_pattern=[0, 1]),
          'minimax_m2': dict(rotary_percent=0.5), 'olmoe': {}}
 # Bridge's norm of keys is as wide as that of queries.
 make_hf_names.CASES['olmoe'][2]['num_key_value_heads'] = 4
@@ -40,7 +40,8 @@ def check(ferry, megatron, bridge, case, work):
     make_model(hf, case, torch.float32)
     call(ferry, 'convert', hf, run, '--to', 'torch_dist', '--make-vocab-size-divisible-by', '1', '--core-release', '0.16')
     found = in_bridge(megatron, bridge, hf, run, saved, json.dumps(CASES[case]))
-    problems = [f'logits differ by {found["logits"]:.1e}'] if not found['logits'] <= BAR else []
+    # Scores that are not divided magnify rounding: transformers' own two ways of attention may differ more.
+    problems = [f'logits differ by {found["logits"]:.1e}'] if not found['logits'] <= max(BAR, 2 * found['own']) else []
     if found['differ']: problems.append(f'Bridge imports otherwise: {found["differ"]}')
     call(ferry, 'convert', saved, back, '--to', 'hf')
     a, b = (load_file(os.path.join(folder, 'model.safetensors')) for folder in (hf, back))
@@ -48,7 +49,7 @@ def check(ferry, megatron, bridge, case, work):
     problems += [f'differs: {name}' for name in a if name in b and not torch.equal(a[name].float(), b[name].float())][:4]
     configs = [json.load(open(os.path.join(folder, 'config.json'))) for folder in (hf, back)]
     if configs[0]['model_type'] != configs[1]['model_type']: problems.append(f'model_type is {configs[1]["model_type"]}')
-    print(f'{case:20} {"; ".join(problems) or "ok"}   {found["parameters"]} parameters, logits {found["logits"]:.1e}')
+    print(f'{case:24} {"; ".join(problems) or "ok"}   {found["parameters"]} parameters, logits {found["logits"]:.1e}, transformers\' own {found["own"]:.1e}')
     return problems
 
 

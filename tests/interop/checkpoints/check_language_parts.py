@@ -29,6 +29,9 @@ MODELS = {  # type: (text_config, vision_config, other members)
                  dict(model_type='pixtral', hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14), {}),
     'gemma3': (dict(TEXT, head_dim=8, query_pre_attn_scalar=8, sliding_window=16, sliding_window_pattern=2),
                dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14), dict(mm_tokens_per_image=4)),
+    'gemma4': (dict(TEXT, tie_word_embeddings=False, head_dim=8, global_head_dim=16, sliding_window=16, layer_types=['sliding_attention', 'sliding_attention', 'full_attention'], hidden_size_per_layer_input=8,
+                    vocab_size_per_layer_input=250, num_kv_shared_layers=0, pad_token_id=0),
+               dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8), {}),
     'kimi_k25': (dict(TEXT, **LATENT, model_type='deepseek_v3', rms_norm_eps=1e-6), dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2), {}),
 }
 

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 BARS = {'hot_apertus': 3e-3, 'swiss_apertus_tp2': 3e-3, 'g_hot_gptoss': 7e-4, 'g_hot_gptoss_tp2': 7e-4}
 REASONS = {'qwen3next': 'a gated delta net', 'qwen3_next': 'a gated delta net', 'qwen3_5': 'a gated delta net', 'nemotron': 'a Mamba mixer', 'dsv32': 'sparse attention',
            'deepseek_v32': 'sparse attention', 'dsa': 'sparse attention', 'minimax_m2': 'a norm over all heads', 'olmoe': 'a norm over all heads',
-           'exaone4': 'a norm of what attention', 'gemma3': 'a norm of what attention', 'mla_qnorm': 'linear_q_proj.layer_norm_weight', 'lora_': 'adapter'}
+           'exaone4': 'a norm of what attention', 'gemma3': 'a norm of what attention', 'gemma4': 'a norm of what attention', 'mla_qnorm': 'linear_q_proj.layer_norm_weight', 'lora_': 'adapter'}
 WORDS = ['--mock-data', '--tokenizer-type', 'NullTokenizer', '--train-iters', '1', '--lr', '1e-3', '--transformer-impl', 'local', '--attention-dropout', '0',
          '--hidden-dropout', '0']
 failed = []

@@ -234,6 +234,20 @@ ConfigRow causal_text() {
   return row;
 }
 
+ConfigRow no_experts() {
+  constexpr const char* kExperts = "enable_moe_block";
+  ConfigRow row = codec::constant(kExperts, false);
+  row.read = [](json& config, A&) { config[kExperts] = false; };
+  row.check = [](const json& config, const A&, std::vector<std::string>& reasons) {
+    if (config.value(kExperts, json(false)) == false) return;
+    reasons.push_back(fmt::format(
+        "it has experts next to each dense MLP ({}), which ferry does not convert in any layers of "
+        "Megatron's programs; models of dense MLPs alone convert",
+        kExperts));
+  };
+  return row;
+}
+
 bool has_keys_of_kind(const A& a, bool windowed) {
   for (int64_t layer = 0; layer < a.layers - a.kv_taking_layers; ++layer) {
     if (a.has_window(layer) == windowed) return true;
@@ -295,8 +309,7 @@ Family gemma4_family() {
             sizes_by_kind(), shared_keys(), codec::plain("use_double_wide_mlp", &A::doubles_ffn),
             positions_by_kind(), logit_cap(), causal_text(),
             count("vocab_size_per_layer_input", &A::layer_embedding_vocab),
-            count("hidden_size_per_layer_input", &A::layer_embedding),
-            codec::constant("enable_moe_block", false),
+            count("hidden_size_per_layer_input", &A::layer_embedding), no_experts(),
             codec::or_null(codec::indifferent("num_experts", nullptr)),
             codec::or_null(codec::indifferent("top_k_experts", nullptr)),
             codec::or_null(codec::indifferent("moe_intermediate_size", nullptr))}}),

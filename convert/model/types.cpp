@@ -204,6 +204,8 @@ constexpr std::string_view kScaledQueries =
     "its queries are scaled by their position, which Megatron-LM has no argument for";
 constexpr std::string_view kNormedLater =
     "its queries and keys are normed after their positions, in Megatron-LM before them";
+constexpr std::string_view kUnified =
+    "Megatron Bridge has Gemma 4's layers for the types gemma4 and gemma4_text alone";
 constexpr std::string_view kFactors =
     "it multiplies what attention and MLP give by a factor of its own (residual_multiplier), which "
     "Megatron-LM has no argument for";
@@ -218,6 +220,8 @@ constexpr Reason kReasons[] = {
     {"ernie4_5_moe",
      "its router has a bias and a softmax, which Megatron-LM does not have together; Megatron "
      "Bridge's model of it has a sigmoid, and gives other logits"},
+    {"gemma4_unified", kUnified},
+    {"gemma4_unified_text", kUnified},
     {"glm5_next", kDeltaAttention},
     {"glm5_next_text", kDeltaAttention},
     {"granite", kFactors},

@@ -21,7 +21,8 @@ using A = Architecture;
 constexpr const char *kFullHeadDim = "global_head_dim", *kFullGroups = "num_global_key_value_heads",
                      *kByLayer = "per_layer_config", *kHeadDim = "head_dim",
                      *kGroups = "num_key_value_heads", *kRopeByKind = "rope_parameters",
-                     *kFullKind = "full_attention", *kSlidingKind = "sliding_attention";
+                     *kFullKind = "full_attention", *kSlidingKind = "sliding_attention",
+                     *kExperts = "enable_moe_block";
 
 bool takes_kv(const A& a, int64_t layer) { return a.takes_kv(layer); }
 bool has_keys(const A& a, int64_t layer) { return !a.takes_kv(layer); }
@@ -235,7 +236,6 @@ ConfigRow causal_text() {
 }
 
 ConfigRow no_experts() {
-  constexpr const char* kExperts = "enable_moe_block";
   ConfigRow row = codec::constant(kExperts, false);
   row.read = [](json& config, A&) { config[kExperts] = false; };
   row.check = [](const json& config, const A&, std::vector<std::string>& reasons) {

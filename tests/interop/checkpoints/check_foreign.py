@@ -171,7 +171,7 @@ def moment_problems(tensors):
     """For moments that are not made of the weights next to them."""
     with_state = 0
     for name, tensor in tensors.items():
-        if name.startswith('optimizer.') or name.endswith('expert_bias'): continue
+        if name.startswith('optimizer.') or name.endswith(('expert_bias', 'layer_scalar')): continue
         moments = [tensors.get(f'optimizer.state.{kind}.{name}') for kind in ('exp_avg', 'exp_avg_sq')]
         if moments[0] is None: yield f'{name}: has no moments'
         elif name.endswith('.out_norm.weight'):  # which Megatron-LM stores less 1, rounded; its moments are those of the whole

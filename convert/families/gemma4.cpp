@@ -22,7 +22,7 @@ constexpr const char *kFullHeadDim = "global_head_dim", *kFullGroups = "num_glob
                      *kByLayer = "per_layer_config", *kHeadDim = "head_dim",
                      *kGroups = "num_key_value_heads", *kRopeByKind = "rope_parameters",
                      *kFullKind = "full_attention", *kSlidingKind = "sliding_attention",
-                     *kExperts = "enable_moe_block";
+                     *kEnablesExperts = "enable_moe_block";
 
 bool takes_kv(const A& a, int64_t layer) { return a.takes_kv(layer); }
 bool has_keys(const A& a, int64_t layer) { return !a.takes_kv(layer); }
@@ -236,14 +236,14 @@ ConfigRow causal_text() {
 }
 
 ConfigRow no_experts() {
-  ConfigRow row = codec::constant(kExperts, false);
-  row.read = [](json& config, A&) { config[kExperts] = false; };
+  ConfigRow row = codec::constant(kEnablesExperts, false);
+  row.read = [](json& config, A&) { config[kEnablesExperts] = false; };
   row.check = [](const json& config, const A&, std::vector<std::string>& reasons) {
-    if (config.value(kExperts, json(false)) == false) return;
+    if (config.value(kEnablesExperts, json(false)) == false) return;
     reasons.push_back(fmt::format(
         "it has experts next to each dense MLP ({}), which ferry does not convert in any layers of "
         "Megatron's programs; models of dense MLPs alone convert",
-        kExperts));
+        kEnablesExperts));
   };
   return row;
 }

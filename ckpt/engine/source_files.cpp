@@ -11,13 +11,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/random_bits.h"
 #include "ckpt/core/quantised.h"
 #include "ckpt/engine/memory_files.h"
 #include "ckpt/io/file_system.h"
@@ -150,7 +150,7 @@ struct SourceFiles::State {
   const uint64_t most_in_memory;    // of all streams
   const uint64_t most_of_a_stream;  // in memory
   const size_t most_open;
-  const uint64_t token = std::random_device()();  // in names of files
+  const uint64_t token = random_bits();  // in names of files
 
   std::mutex mutex;  // guards what follows
   std::map<Key, std::shared_ptr<Slot>> slots;

@@ -284,7 +284,7 @@ class RandomModels : public testing::TestWithParam<std::string> {};
 
 TEST_P(RandomModels, ComeBackUnchanged) {
   const Family& family = *find_family(GetParam());
-  test::for_random_cases(40, [&](uint64_t number) {
+  test::for_random_cases(30, [&](uint64_t number) {
     Maker maker(family, number);
     Architecture a = maker.make();
     const int64_t divisor = maker.pick(1, 16);

@@ -15,8 +15,8 @@ fail() {
 common=(--preset one-machine --set arguments.tensor-model-parallel-size=2 arguments.train-iters=12
   arguments.log-interval=2 arguments.save-interval=6 environment.OMP_NUM_THREADS=1
   container.image=none "program.ferry=$ferry" ranks.nodes=2)
-# A port that nobody has: pods of a cluster have an address each, those here share one.
-port=$((20000 + $$ % 20000))
+# A port that no connection out of this machine takes: pods of a cluster have an address each, those here share one.
+port=$((20000 + $$ % 12000))
 
 # FOLDER WORDS...: the manifest's files, to FOLDER/launch.
 unpack() {

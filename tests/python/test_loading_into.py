@@ -139,7 +139,8 @@ def dtensor_rank(rank: int, world: int, port: int, path: str) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    store = dist.TCPStore("localhost", port, is_master=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     try:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         checkpoint = ferry.open(path)
@@ -153,14 +154,12 @@ def dtensor_rank(rank: int, world: int, port: int, path: str) -> None:
 
 
 def test_dtensors_of_four_ranks(trained_run: Path) -> None:
-    import socket
-
+    import torch.distributed as dist
     import torch.multiprocessing as mp
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(dtensor_rank, (4, port, str(trained_run)), nprocs=4)
+    # The store is this process's, whose port nobody else can take meanwhile.
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    mp.spawn(dtensor_rank, (4, store.port, str(trained_run)), nprocs=4)
 
 
 def turned(whole: Any) -> Any:

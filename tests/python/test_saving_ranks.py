@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import socket
 import time
 import traceback
 
@@ -40,7 +39,7 @@ def expect_whole(path):
 
 def _rank(work, rank, size, port, results, arguments):
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port), RANK=str(rank),
-                      WORLD_SIZE=str(size))  # fmt: skip
+                      WORLD_SIZE=str(size), TORCHELASTIC_USE_AGENT_STORE="True")  # fmt: skip
     dist.init_process_group("gloo", rank=rank, world_size=size)
     try:
         results.put((rank, work(rank, size, *arguments)))
@@ -55,12 +54,11 @@ def on_ranks(size, work, *arguments, lost=(), seconds=120):
     """What work(rank, size, ...) returns on each rank, or the text of what it raises; None for
     those which are lost."""
     context = multiprocessing.get_context("spawn")
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
+    # As torchrun does it: the store is this process's, whose port nobody else can take meanwhile.
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     results = context.Queue()
     ranks = [
-        context.Process(target=_rank, args=(work, rank, size, port, results, arguments))
+        context.Process(target=_rank, args=(work, rank, size, store.port, results, arguments))
         for rank in range(size)
     ]
     for each in ranks:

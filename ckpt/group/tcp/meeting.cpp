@@ -4,9 +4,9 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <random>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/random_bits.h"
 #include "ckpt/group/wire.h"
 
 namespace ferry {
@@ -77,8 +77,7 @@ class Host {
     meeting_.ranks.resize(static_cast<size_t>(place.size));
     meeting_.lifelines.resize(static_cast<size_t>(place.size));
     meeting_.ranks[0].port = port_of(meeting_.listener);
-    std::random_device random;
-    meeting_.token = uint64_t{random()} << 32 | random();
+    meeting_.token = random_bits();
   }
 
   Meeting wait_for_all() {

@@ -3,19 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <random>
 #include <thread>
 
 #include "ckpt/base/error.h"
+#include "ckpt/base/random_bits.h"
 #include "ckpt/io/staging/leftovers.h"
 
 namespace ferry {
 namespace {
 
-std::string random_token() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
+std::string random_token() { return fmt::format("{:016x}", random_bits()); }
 
 // How long a writer waits for one that moves a dead one's lock aside: far more than that takes.
 constexpr double kMomentSeconds = 2;

@@ -1,6 +1,5 @@
 """check_torchrun.py FERRY: ranks that PyTorch's torchrun starts save what ranks that are threads save, also where one is killed and torchrun starts all of them again."""
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,18 +23,12 @@ def run(words, **environment):
     return done.stdout
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(('', 0))
-        return str(one.getsockname()[1])
-
-
 with tempfile.TemporaryDirectory() as work:
     place = lambda name: os.path.join(work, name)
     train = lambda name: [FERRY, 'train', *WORDS, '--save', place(name), '--load', place(name)]
     torchrun = [sys.executable, '-m', 'torch.distributed.run', '--nproc-per-node', '4', '--no-python']
     run(train('threads') + ['--data-parallel-size', '2'])
-    run(torchrun + ['--master-port', free_port()] + train('address'))
+    run(torchrun + ['--master-port', os.environ.get('FERRY_TEST_PORT', '29593')] + train('address'))
     run(torchrun + ['--standalone'] + train('standalone'))
     printed = run(torchrun + ['--standalone', '--max-restarts', '1', 'sh', '-c', KILLED, 'sh'] + train('killed'), RUN=place('killed'))
     assert printed.count('successfully loaded checkpoint') == 1, printed

@@ -73,7 +73,7 @@ Architecture architecture_of(const TrainArguments& a,
       &Architecture::scales_embedding,  &Architecture::norm_modules,
       &Architecture::scales_layers,     &Architecture::norms_values,
       &Architecture::attention_by_kind, &Architecture::full_keys_are_values,
-      &Architecture::doubles_ffn};
+      &Architecture::doubles_ffn,       &Architecture::norms_parts};
   for (bool Architecture::*const member : kOfLayerSpecs)
     architecture.*member = (*described).*member;
   if (described->activation == Activation::tanh_geglu) {

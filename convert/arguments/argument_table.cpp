@@ -10,6 +10,8 @@ constexpr ArgumentOf kLinear = ArgumentOf::linear;
 constexpr ArgumentOf kHybrid = ArgumentOf::hybrid;
 constexpr ArgumentOf kExperts = ArgumentOf::experts;
 constexpr ArgumentOf kByAttention = ArgumentOf::attention_kinds;
+constexpr ArgumentOf kDenseKinds = ArgumentOf::dense_kinds;
+constexpr ArgumentOf kMixtureKinds = ArgumentOf::mixture_kinds;
 constexpr ArgumentOf kIndexers = ArgumentOf::indexers;
 constexpr ArgumentForm kPlainForm = ArgumentForm::plain;
 constexpr ArgumentForm kOrNone = ArgumentForm::none_at_zero;
@@ -80,18 +82,21 @@ constexpr Argument kPlain[] = {
     {"moe_shared_expert_glu_interleave_size", &A::shared_glu_block, kExperts, kOrNone,
      "--moe-shared-expert-glu-interleave-size"},
     {"mtp_num_layers", &A::mtp_layers, kAll, kOrNone},
-    // Megatron Bridge's, of Gemma 4.
-    {"global_kv_channels", &A::full_head_dim, kByAttention, kOrNone},
-    {"num_global_query_groups", &A::full_groups, kByAttention, kOrNone},
+    // Megatron Bridge's, of Gemma 4: of dense models, and of those with experts.
+    {"global_kv_channels", &A::full_head_dim, kDenseKinds, kOrNone},
+    {"num_global_query_groups", &A::full_groups, kDenseKinds, kOrNone},
     {"attention_k_eq_v", &A::full_keys_are_values, kByAttention},
-    {"num_kv_shared_layers", &A::kv_taking_layers, kByAttention},
-    {"use_double_wide_mlp", &A::doubles_ffn, kByAttention},
-    {"sliding_window_rope_base", &A::windowed_rope_theta, kByAttention},
-    {"full_attention_rope_base", &A::rope_theta, kByAttention},
-    {"full_attention_rope_partial_factor", &A::full_rotated_pairs, kByAttention},
+    {"num_kv_shared_layers", &A::kv_taking_layers, kDenseKinds},
+    {"use_double_wide_mlp", &A::doubles_ffn, kDenseKinds},
+    {"sliding_window_rope_base", &A::windowed_rope_theta, kDenseKinds},
+    {"full_attention_rope_base", &A::rope_theta, kDenseKinds},
+    {"full_attention_rope_partial_factor", &A::full_rotated_pairs, kDenseKinds},
     {"per_layer_embed_dim", &A::layer_embedding, kByAttention},
     {"per_layer_embed_vocab_size", &A::layer_embedding_vocab, kByAttention},
     {"final_logit_softcapping", &A::logit_cap, kByAttention, kOrNone},
+    {"global_head_dim", &A::full_head_dim, kMixtureKinds, kOrNone},
+    {"num_global_key_value_heads", &A::full_groups, kMixtureKinds, kOrNone},
+    {"global_rotary_percent", &A::full_rotated_pairs, kMixtureKinds},
     {"activation_func_clamp_value", &A::glu_clamp, kAll, kOrNone, "--activation-func-clamp-value"},
     {"glu_linear_offset", &A::glu_offset, kAll, kPlainForm, "--glu-linear-offset"},
 };
@@ -136,6 +141,10 @@ bool has_argument(ArgumentOf of, const Architecture& a) {
       return a.experts > 0;
     case ArgumentOf::attention_kinds:
       return a.attention_by_kind;
+    case ArgumentOf::dense_kinds:
+      return a.attention_by_kind && !a.norms_parts;
+    case ArgumentOf::mixture_kinds:
+      return a.attention_by_kind && a.norms_parts;
     case ArgumentOf::indexers:
       return a.index_heads > 0;
   }

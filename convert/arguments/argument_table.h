@@ -15,7 +15,17 @@
 namespace ferry {
 
 /// Which models have an argument.
-enum class ArgumentOf : uint8_t { all, latent, linear, hybrid, indexers, attention_kinds, experts };
+enum class ArgumentOf : uint8_t {
+  all,
+  latent,
+  linear,
+  hybrid,
+  indexers,
+  attention_kinds,
+  dense_kinds,
+  mixture_kinds,
+  experts
+};
 
 /// How a number is written.
 enum class ArgumentForm : uint8_t {

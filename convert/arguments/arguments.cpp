@@ -280,17 +280,16 @@ class Reader {
     a_.rope_mscale_all_dim = get("mscale_all_dim").real().value_or(0);
   }
 
-  // The pattern: so many layers with a window, then so many without.
+  // The pattern is two numbers, and every layer whose number their sum divides has no window.
   void read_window_in_turn(int64_t window) {
-    const Value turns = get("interleaved_attn_pattern");
-    const int64_t with = turns.size() == 2 ? turns[0].integer().value_or(0) : 0;
-    const int64_t all = with + (turns.size() == 2 ? turns[1].integer().value_or(0) : 0);
-    if (window < 1 || window > kMaxModelSize || with < 0 || all <= with || all > kMaxLayers) {
+    std::vector<bool> windowed = windowed_layers(args_, a_.layers);
+    if (window < 1 || window > kMaxModelSize || get("interleaved_attn_pattern").size() != 2 ||
+        (windowed.empty() && a_.layers > 0)) {
       return problem("window_size is one number, and interleaved_attn_pattern not two");
     }
-    if (with == 0) return;
+    if (std::ranges::count(windowed, true) == 0) return;
     a_.window = window;
-    a_.windowed_layers = windowed_layers(args_, a_.layers);
+    a_.windowed_layers = std::move(windowed);
   }
 
   void read_window() {

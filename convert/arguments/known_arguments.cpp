@@ -320,10 +320,11 @@ constexpr std::string_view kConfigNames =
 // By Megatron Bridge's configurations of Gemma models.
 constexpr std::string_view kBridgeNames =
     "attention_k_eq_v final_logit_softcapping full_attention_rope_base "
-    "full_attention_rope_partial_factor global_kv_channels num_global_query_groups "
-    "num_kv_shared_layers per_layer_embed_dim per_layer_embed_vocab_size "
-    "scale_embeddings_by_hidden_size sliding_window_rope_base transformer_layer_spec "
-    "use_double_wide_mlp ";
+    "full_attention_rope_partial_factor global_head_dim global_kv_channels "
+    "global_rotary_percent interleaved_attn_pattern num_global_key_value_heads "
+    "num_global_query_groups num_kv_shared_layers per_layer_embed_dim "
+    "per_layer_embed_vocab_size scale_embeddings_by_hidden_size sliding_window_rope_base "
+    "transformer_layer_spec use_double_wide_mlp ";
 
 std::unordered_set<std::string_view> words_of(std::initializer_list<std::string_view> lists) {
   std::unordered_set<std::string_view> words;

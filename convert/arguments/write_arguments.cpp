@@ -106,6 +106,26 @@ class Writer {
       put(kLayerSpec, spec->function);
       // So does Megatron Bridge where layers differ in width: it saves them one by one.
       if (a_.doubles_ffn) put("hetereogenous_dist_checkpoint", true);
+      if (a_.norms_parts) check_mixture_of_kinds();
+    }
+  }
+
+  // What Gemma 4's dense layers have and those with experts have not.
+  void check_mixture_of_kinds() {
+    if (a_.layer_embedding > 0 || a_.kv_taking_layers > 0 || a_.doubles_ffn) {
+      problem(
+          "its layers have experts, and embeddings of tokens for each layer, or take keys and "
+          "values of others: that layer spec has no such layers with experts");
+    }
+    const auto full = [&](int64_t layer) { return !a_.has_window(layer); };
+    int64_t every = 1;
+    while (every < a_.layers && !full(every - 1)) ++every;
+    for (int64_t layer = 0; layer < a_.layers; ++layer) {
+      if (full(layer) == ((layer + 1) % every == 0)) continue;
+      return problem(
+          "layer {} has {} window: that layer spec has {} with a window and then one without, over "
+          "and over",
+          layer, full(layer) ? "no" : "a", every - 1);
     }
   }
 
@@ -145,7 +165,7 @@ class Writer {
       put("no_rope_freq", a_.unrotated_layers);
       say("--no-rope-freq [{:d}]", fmt::join(a_.unrotated_layers, ","));
     }
-    if (a_.windowed_rope_theta > 0 && !a_.attention_by_kind) {
+    if (a_.windowed_rope_theta > 0 && (!a_.attention_by_kind || a_.norms_parts)) {
       put("rotary_base",
           draft_.list({draft_.real(a_.windowed_rope_theta), draft_.real(a_.rope_theta)}));
     }

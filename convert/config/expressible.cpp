@@ -229,6 +229,8 @@ constexpr Feature kFeatures[] = {
      [](const A& a) { return std::string(words(a.router_score)); }, has_experts},
     // The same question whether a token goes to one expert or to several: its weight is its share
     // of all scores, or of the chosen ones.
+    {"norms of a mixture's parts, and scales of its router",
+     [](const A& a) { return flag_text(a.norms_parts); }},
     {"scores that are not renormalised over the chosen experts (moe_router_pre_softmax)",
      [](const A& a) { return flag_text(a.router_pre_softmax); }, scores_by_softmax},
     {"a factor on the router's scores (moe_router_topk_scaling_factor)",
@@ -293,7 +295,7 @@ constexpr Feature kFeatures[] = {
   [[maybe_unused]] const auto& [experts, experts_per_token, expert_ffn, expert_width, shared_ffn,
                                 shared_gate, moe_layers, router_score, router_pre_softmax,
                                 expert_bias, router_scale, router_groups, router_groups_per_token,
-                                aux_loss_coeff] = static_cast<const MixtureSizes&>(a);
+                                aux_loss_coeff, norms_parts] = static_cast<const MixtureSizes&>(a);
 }
 
 std::string feature_reason(const Feature& feature, const std::string& model,

@@ -104,7 +104,8 @@ std::vector<std::string> missing_sizes(const Family& family, const Architecture&
     needed.insert(needed.end(),
                   {&A::mamba_heads, &A::mamba_head_dim, &A::mamba_groups, &A::mamba_state});
   }
-  const bool all_dense = integer_of(config, "first_k_dense_replace", 0) >= a.layers;
+  const bool all_dense = integer_of(config, "first_k_dense_replace", 0) >= a.layers ||
+                         !boolean_of(config, "enable_moe_block", true);
   const bool has_no_mixture =
       a.is_hybrid() && std::ranges::count(a.kinds, LayerKind::mixture) == 0;
   if (!all_dense && !has_no_mixture) needed.push_back(&A::experts);

@@ -40,7 +40,8 @@ Family exaone4_family() {
                         {codec::or_null(codec::plain("head_dim", &A::head_dim)),
                          codec::implied(&A::qk_norm, true), codec::implied(&A::input_norms, false),
                          codec::implied(&A::output_norms, true), windows()}}),
-      .defaults = R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 32, "sliding_window": 4096})"};
+      .defaults = R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 32, "sliding_window": 4096})",
+      .differences = shared::warn_of_output_norms};
 }
 
 }  // namespace ferry

@@ -29,6 +29,7 @@ Family gemma3_family() {
       .defaults = R"({"num_key_value_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256,
                       "hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1000000.0,
                       "sliding_window": 4096, "tie_word_embeddings": true})",
+      .differences = shared::warn_of_output_norms,
       .zero_centered_norms = true};
 }
 

@@ -1,7 +1,8 @@
-// Gemma 4's dense language models (transformers/models/gemma4): layers without a window have heads
-// of another size, may use keys for values and turn only some pairs of a head; the last layers may
-// take keys and values of earlier ones; tokens may have an embedding for each layer. Values are
-// normed without weights, scores are not divided, and each layer has a factor.
+// Gemma 4's language models (transformers/models/gemma4): layers without a window have heads of
+// another size, may use keys for values and turn only some pairs of a head. Values are normed
+// without weights, scores are not divided, and each layer has a factor. In dense models the last
+// layers may take keys and values of earlier ones, and tokens may have an embedding for each layer;
+// in others routed experts stand next to each MLP, the shared expert of Megatron's mixture.
 #include <fmt/format.h>
 
 #include <string>
@@ -33,6 +34,9 @@ bool has_keys_for_values(const A& a, int64_t layer) {
   return !a.takes_kv(layer) && a.keys_are_values(layer);
 }
 
+bool has_no_mixture(const A& a, int64_t layer) { return !a.is_moe(layer); }
+bool has_mixture(const A& a, int64_t layer) { return a.is_moe(layer); }
+
 std::vector<Rule> layer_embeddings() {
   return {{"per_layer_embedding.weight", {"model.embed_tokens_per_layer.weight"}},
           {"per_layer_model_proj.weight", {"model.per_layer_model_projection.weight"}},
@@ -49,6 +53,8 @@ std::vector<Rule> layers() {
   std::vector<Rule> rules = {
       {"decoder.layers.{layer}.layer_scalar", {"model.layers.{layer}.layer_scalar"}},
       {"decoder.layers.{layer}.input_layernorm.weight",
+       {"model.layers.{layer}.input_layernorm.weight"}},
+      {"decoder.layers.{layer}.self_attention.linear_qkv.layer_norm_weight",
        {"model.layers.{layer}.input_layernorm.weight"}},
       {.megatron = kQkv,
        .hugging_face = {kQueries, kKeys, kValues},
@@ -72,8 +78,11 @@ std::vector<Rule> layers() {
        {"model.layers.{layer}.self_attn.o_proj.weight"}},
       {"decoder.layers.{layer}.post_self_attn_layernorm.weight",
        {"model.layers.{layer}.post_attention_layernorm.weight"}},
-      {"decoder.layers.{layer}.pre_mlp_layernorm.weight",
-       {"model.layers.{layer}.pre_feedforward_layernorm.weight"}},
+      {"decoder.layers.{layer}.self_attention.linear_proj.post_layernorm.weight",
+       {"model.layers.{layer}.post_attention_layernorm.weight"}},
+      {.megatron = "decoder.layers.{layer}.pre_mlp_layernorm.weight",
+       .hugging_face = {"model.layers.{layer}.pre_feedforward_layernorm.weight"},
+       .when = has_no_mixture},
       {"decoder.layers.{layer}.post_mlp_layernorm.weight",
        {"model.layers.{layer}.post_feedforward_layernorm.weight"}},
       {"decoder.layers.{layer}.per_layer_input_gate.weight",
@@ -87,6 +96,36 @@ std::vector<Rule> layers() {
     if (!rule.megatron.ends_with("norm_weight")) rules.push_back(std::move(rule));
   }
   return rules;
+}
+
+std::vector<Rule> layers_with_experts() {
+  return {
+      {.megatron = "decoder.layers.{layer}.pre_mlp_layernorm.weight",
+       .hugging_face = {"model.layers.{layer}.pre_feedforward_layernorm_2.weight"},
+       .when = has_mixture},
+      {"decoder.layers.{layer}.mlp.router.weight", {"model.layers.{layer}.router.proj.weight"}},
+      {"decoder.layers.{layer}.mlp.router.per_expert_scale",
+       {"model.layers.{layer}.router.per_expert_scale"}},
+      {"decoder.layers.{layer}.mlp.router.scale", {"model.layers.{layer}.router.scale"}},
+      {"decoder.layers.{layer}.mlp.experts.experts.{expert}.linear_fc1.weight",
+       {"model.layers.{layer}.experts.gate_up_proj"},
+       Transform::gate_up},
+      {"decoder.layers.{layer}.mlp.experts.experts.{expert}.linear_fc2.weight",
+       {"model.layers.{layer}.experts.down_proj"}},
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc1.weight",
+       {"model.layers.{layer}.mlp.gate_proj.weight", "model.layers.{layer}.mlp.up_proj.weight"},
+       Transform::gate_up},
+      {"decoder.layers.{layer}.mlp.shared_experts.linear_fc2.weight",
+       {"model.layers.{layer}.mlp.down_proj.weight"}},
+      {"decoder.layers.{layer}.mlp.post_moe_layernorm.weight",
+       {"model.layers.{layer}.post_feedforward_layernorm_2.weight"}},
+      {"decoder.layers.{layer}.mlp.post_shared_expert_layernorm.weight",
+       {"model.layers.{layer}.post_feedforward_layernorm_1.weight"}},
+      {"decoder.layers.{layer}.pre_shared_expert_layernorm.weight",
+       {"model.layers.{layer}.pre_feedforward_layernorm.weight"}},
+      {"decoder.layers.{layer}.post_ffn_layernorm.weight",
+       {"model.layers.{layer}.post_feedforward_layernorm.weight"}},
+  };
 }
 
 // A size that may be 0.
@@ -235,17 +274,27 @@ ConfigRow causal_text() {
   return row;
 }
 
-ConfigRow no_experts() {
-  ConfigRow row = codec::constant(kEnablesExperts, false);
-  row.read = [](json& config, A&) { config[kEnablesExperts] = false; };
-  row.check = [](const json& config, const A&, std::vector<std::string>& reasons) {
-    if (config.value(kEnablesExperts, json(false)) == false) return;
-    reasons.push_back(fmt::format(
-        "it has experts next to each dense MLP ({}), which ferry does not convert in any layers of "
-        "Megatron's programs; models of dense MLPs alone convert",
-        kEnablesExperts));
+// All layers are mixtures, or none is. The shared expert is as wide as a dense MLP would be.
+ConfigRow enables_experts() {
+  ConfigRow row = codec::shared_expert("intermediate_size");
+  row.keys.emplace_back(kEnablesExperts);
+  row.read = [](json& config, A& a) {
+    a.norms_parts = a.router_pre_softmax = boolean_of(config, kEnablesExperts, false);
+    a.norm_modules = !a.norms_parts;
+    a.shared_ffn = a.norms_parts ? a.ffn : 0;
+    config[kEnablesExperts] = a.norms_parts;
+  };
+  row.write = [](const A& a, json& config) {
+    config[kEnablesExperts] = a.experts > 0;
+    if (a.experts > 0) config["intermediate_size"] = a.shared_ffn;
   };
   return row;
+}
+
+// A size of experts, which other models may give as well.
+ConfigRow experts_size(std::string_view key, int64_t A::*member) {
+  return codec::only_where([](const A& a) { return a.norms_parts; },
+                           codec::or_null(codec::plain(key, member)));
 }
 
 bool has_keys_of_kind(const A& a, bool windowed) {
@@ -277,9 +326,10 @@ ConfigRow shared_keys() {
   return row;
 }
 
-void warn_of_value_norm(const A& a, std::vector<std::string>& warnings) {
+void warn_of_norms(const A& a, std::vector<std::string>& warnings) {
   constexpr double kFixed = 1e-6;
-  if (a.norm_eps == kFixed) return;
+  shared::warn_of_output_norms(a, warnings);
+  if (a.norm_eps == kFixed || a.norms_parts) return;
   warnings.push_back(fmt::format(
       "the norm of values has the epsilon {} in Megatron Bridge, whatever the others' is, which is "
       "{} in this model: it computes slightly other values",
@@ -287,10 +337,10 @@ void warn_of_value_norm(const A& a, std::vector<std::string>& warnings) {
 }
 
 std::vector<ConfigRow> layer_rows() {
-  return {codec::implied(&A::qk_norm, true),           codec::implied(&A::output_norms, true),
-          codec::implied(&A::scales_embedding, true),  codec::implied(&A::norm_modules, true),
-          codec::implied(&A::scales_layers, true),     codec::implied(&A::norms_values, true),
-          codec::implied(&A::attention_by_kind, true), codec::implied(&A::attention_scalar, 1.0)};
+  return {codec::implied(&A::qk_norm, true),          codec::implied(&A::output_norms, true),
+          codec::implied(&A::scales_embedding, true), codec::implied(&A::scales_layers, true),
+          codec::implied(&A::norms_values, true),     codec::implied(&A::attention_by_kind, true),
+          codec::implied(&A::attention_scalar, 1.0)};
 }
 
 }  // namespace
@@ -299,7 +349,8 @@ Family gemma4_family() {
   return {
       .name = "gemma4_text",
       .class_name = "Gemma4ForCausalLM",
-      .rules = shared::join({shared::embedding(), layer_embeddings(), layers(), shared::head()}),
+      .rules = shared::join({shared::embedding(), layer_embeddings(), layers(),
+                             layers_with_experts(), shared::head()}),
       .config = shared::join(
           {shared::llama_config_without_rope(std::nullopt),
            layer_rows(),
@@ -309,16 +360,17 @@ Family gemma4_family() {
             sizes_by_kind(), shared_keys(), codec::plain("use_double_wide_mlp", &A::doubles_ffn),
             positions_by_kind(), logit_cap(), causal_text(),
             count("vocab_size_per_layer_input", &A::layer_embedding_vocab),
-            count("hidden_size_per_layer_input", &A::layer_embedding), no_experts(),
-            codec::or_null(codec::indifferent("num_experts", nullptr)),
-            codec::or_null(codec::indifferent("top_k_experts", nullptr)),
-            codec::or_null(codec::indifferent("moe_intermediate_size", nullptr))}}),
+            count("hidden_size_per_layer_input", &A::layer_embedding), enables_experts(),
+            experts_size("num_experts", &A::experts),
+            experts_size("top_k_experts", &A::experts_per_token),
+            experts_size("moe_intermediate_size", &A::expert_ffn)}}),
       .defaults = R"({"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 512,
                       "hidden_activation": "gelu_pytorch_tanh", "attention_k_eq_v": false,
                       "num_kv_shared_layers": 0, "use_double_wide_mlp": false,
                       "vocab_size_per_layer_input": 262144, "hidden_size_per_layer_input": 256,
-                      "rms_norm_eps": 1e-6, "tie_word_embeddings": true})",
-      .differences = warn_of_value_norm};
+                      "rms_norm_eps": 1e-6, "tie_word_embeddings": true,
+                      "enable_moe_block": false})",
+      .differences = warn_of_norms};
 }
 
 }  // namespace ferry

@@ -55,7 +55,10 @@ void warn_of_groups(const Architecture& a, const GroupRank& rank,
                     std::vector<std::string>& warnings);
 /// The norms inside the compression have a fixed epsilon in transformers.
 void warn_of_latent_norms(const Architecture& a, std::vector<std::string>& warnings);
-/// So has that of an indexer's keys.
+/// Those of what attention and MLP give, inside the linear modules before them, have one in
+/// Megatron Bridge (models/common/te_layers.py).
+void warn_of_output_norms(const Architecture& a, std::vector<std::string>& warnings);
+/// transformers fixes that of an indexer's keys, too.
 void warn_of_index_norm(const Architecture& a, std::vector<std::string>& warnings);
 
 }  // namespace ferry::shared

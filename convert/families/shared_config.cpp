@@ -74,6 +74,15 @@ void warn_of_latent_norms(const Architecture& a, std::vector<std::string>& warni
       a.norm_eps));
 }
 
+void warn_of_output_norms(const Architecture& a, std::vector<std::string>& warnings) {
+  constexpr double kFixed = 1e-5;
+  if (a.norm_eps == kFixed || !a.output_norms || a.norm_modules) return;
+  warnings.push_back(fmt::format(
+      "the epsilon of norms is {}, but Megatron Bridge fixes that of norms of what {} "
+      "at {}: logits will differ slightly",
+      a.norm_eps, a.norms_parts ? "attention gives" : "attention and MLP give", kFixed));
+}
+
 void warn_of_index_norm(const Architecture& a, std::vector<std::string>& warnings) {
   const double epsilon = a.index_norm_eps == 0 ? a.norm_eps : a.index_norm_eps;
   if (epsilon == kIndexNormEpsilon) return;

@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 // Modules of a layer, in order. '#' is the router and the experts, in either order.
-constexpr std::array<std::string_view, 72> kListedModules = {"norm",
+constexpr std::array<std::string_view, 78> kListedModules = {"norm",
                                                              "mixer",
                                                              "mixer.conv1d",
                                                              "mixer.in_proj",
@@ -86,7 +86,13 @@ constexpr std::array<std::string_view, 72> kListedModules = {"norm",
                                                              "post_feedforward_layernorm",
                                                              "per_layer_input_gate",
                                                              "per_layer_projection",
-                                                             "post_per_layer_input_norm"};
+                                                             "post_per_layer_input_norm",
+                                                             "router",
+                                                             "router.proj",
+                                                             "experts",
+                                                             "post_feedforward_layernorm_1",
+                                                             "post_feedforward_layernorm_2",
+                                                             "pre_feedforward_layernorm_2"};
 constexpr std::array<std::string_view, 10> kListedOfExperts = {"gate_up_proj",
                                                                "gate_up_proj_bias",
                                                                "down_proj_all",
@@ -97,8 +103,10 @@ constexpr std::array<std::string_view, 10> kListedOfExperts = {"gate_up_proj",
                                                                "w1",
                                                                "w2",
                                                                "w3"};
-constexpr std::array<std::string_view, 9> kListedAttributes = {
-    "weight", "bias", "sinks", "dt_bias", "A_log", "D", "alpha_p", "alpha_n", ""};
+constexpr std::array<std::string_view, 13> kListedAttributes = {
+    "weight",  "bias",    "sinks", "dt_bias",          "A_log",        "D",
+    "alpha_p", "alpha_n", "scale", "per_expert_scale", "gate_up_proj", "down_proj",
+    ""};
 constexpr std::array<std::string_view, 12> kListedOutside = {"embeddings.weight",
                                                              "embed_tokens.weight",
                                                              "wte.weight",

@@ -62,7 +62,7 @@ std::optional<Placed> MegatronModel::place(const std::string& name, size_t* rank
     const int64_t layers = architecture_.layers;
     const auto layer = take_number(name, kLayersPrefix);
     if (layer) placed = lookup(layer->without, {layer->number}, {layers});
-    if (!placed && layer && kinds_) placed = place_by_kind(name);
+    if (!placed && layer && !expert && kinds_) placed = place_by_kind(name);
     if (!placed && layer && expert) {
       const auto both = take_number(expert->without, kLayersPrefix);
       placed = lookup(both->without, {layer->number, expert->number}, {layers, experts});

@@ -11,6 +11,8 @@ namespace ferry {
 namespace {
 
 constexpr SameType kSame[] = {
+    {"gemma4_unified_text", "gemma4_text",
+     R"({"hidden_size_per_layer_input": 0, "sliding_window": 1024})"},
     {"gpt-sw3", "gpt2"},
     {"internlm3", "llama", R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 2, "head_dim": 128})"},
     {"iquestcoder", "llama",
@@ -84,7 +86,6 @@ constexpr std::string_view kOthers[] = {"afmoe",
                                         "gemma4_text",
                                         "gemma4_unified",
                                         "gemma4_unified_assistant",
-                                        "gemma4_unified_text",
                                         "git",
                                         "glm",
                                         "glm4",
@@ -204,8 +205,6 @@ constexpr std::string_view kScaledQueries =
     "its queries are scaled by their position, which Megatron-LM has no argument for";
 constexpr std::string_view kNormedLater =
     "its queries and keys are normed after their positions, in Megatron-LM before them";
-constexpr std::string_view kUnified =
-    "Megatron Bridge has Gemma 4's layers for the types gemma4 and gemma4_text alone";
 constexpr std::string_view kFactors =
     "it multiplies what attention and MLP give by a factor of its own (residual_multiplier), which "
     "Megatron-LM has no argument for";
@@ -220,8 +219,6 @@ constexpr Reason kReasons[] = {
     {"ernie4_5_moe",
      "its router has a bias and a softmax, which Megatron-LM does not have together; Megatron "
      "Bridge's model of it has a sigmoid, and gives other logits"},
-    {"gemma4_unified", kUnified},
-    {"gemma4_unified_text", kUnified},
     {"glm5_next", kDeltaAttention},
     {"glm5_next_text", kDeltaAttention},
     {"granite", kFactors},

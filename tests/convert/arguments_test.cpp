@@ -77,6 +77,44 @@ TEST(Arguments, WindowCountsTheTokenItself) {
   EXPECT_THAT(a.windowed_layers, ElementsAre(true, false));
 }
 
+// As Megatron Bridge's functions compute it, whatever the two numbers are by themselves.
+TEST(Arguments, OfWindowsInTurnEveryLayerThatTheirSumDividesHasNone) {
+  const auto in_turn = [](const json& pattern) {
+    return read({{"num_layers", 4}, {"window_size", 16}, {"interleaved_attn_pattern", pattern}});
+  };
+  EXPECT_THAT(in_turn({2, 1}).architecture.windowed_layers, ElementsAre(true, true, false, true));
+  EXPECT_THAT(in_turn({1, 2}).architecture.windowed_layers, ElementsAre(true, true, false, true));
+  EXPECT_EQ(in_turn({1, 2}).architecture.window, 16);
+  EXPECT_EQ(in_turn({0, 1}).architecture.window, 0);
+  EXPECT_THAT(in_turn({0, 0}).problems, Contains(HasSubstr("interleaved_attn_pattern")));
+  EXPECT_THAT(in_turn(5).problems, Contains(HasSubstr("interleaved_attn_pattern")));
+}
+
+// Here what Gemma 4's layers with experts have not.
+TEST(Arguments, WhatALayerSpecHasNotIsSaid) {
+  const json args = test::named_model("gemma4_mixture")["args"];
+  const Architecture model = read_arguments(test::loaded(args).value, "ckpt").architecture;
+  const auto problems = [&](const auto& change) {
+    Architecture a = model;
+    change(a);
+    Draft draft;
+    return write_arguments(a, draft, draft.instance("argparse.Namespace")).problems;
+  };
+  EXPECT_THAT(problems([](Architecture&) {}), IsEmpty());
+  EXPECT_THAT(problems([](Architecture& a) {
+                a.windowed_layers = {true, true, false, false};
+              }),
+              ElementsAre(HasSubstr("layer 3 has no window")));
+  EXPECT_THAT(problems([](Architecture& a) {
+                a.windowed_layers = {true, false, true, true};
+              }),
+              ElementsAre(HasSubstr("layer 3 has a window")));
+  EXPECT_THAT(problems([](Architecture& a) { a.layer_embedding = 8; }),
+              ElementsAre(HasSubstr("embeddings of tokens for each layer")));
+  EXPECT_THAT(problems([](Architecture& a) { a.kv_taking_layers = 1; }),
+              ElementsAre(HasSubstr("keys and values of others")));
+}
+
 TEST(Arguments, RopeScaling) {
   const Architecture llama3 =
       read({{"use_rope_scaling", true}, {"rope_scaling_factor", 32}}).architecture;

@@ -176,6 +176,10 @@ TEST(ReadConfig, WhatMegatronCannotBeIsRefusedByName) {
               {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 40.0}, {"mscale", 0.5}}}}),
       HasSubstr("YaRN's attention factor"));
   EXPECT_THAT(refusal("llama", {{"model_type", "bert"}}), HasSubstr("model_type is 'bert'"));
+  EXPECT_THAT(refusal("gemma4_mixture", {{"num_experts", nullptr}}),
+              HasSubstr("num_experts is null, not a whole number from 1"));
+  EXPECT_THAT(refusal("gemma4_mixture", {{"top_k_experts", 5}}),
+              HasSubstr("a token goes to 5 experts (top_k_experts) where there are 4"));
 }
 
 // Well-known models have as many elements as transformers' own model of their config.json.

@@ -74,7 +74,7 @@ class Maker {
     change([&](auto& a) { a.glu_clamp = a.glu_clamp > 0 ? 2.5 : 0; });
     change([&](auto& a) { a.window = pick(1, 64); });
     change([&](auto& a) {
-      if (a.window > 0) a.windowed_layers = some_layers();
+      if (a.window > 0 && !a.norms_parts) a.windowed_layers = some_layers();
     });
     if (!a_.is_hybrid()) change([&](auto& a) { a.mtp_layers = pick(0, 2); });
     EXPECT_EQ(unsupported_reasons(family_, a_), std::vector<std::string>()) << family_.name;
@@ -152,15 +152,31 @@ class Maker {
         a_.windowed_layers.push_back(layer == 0 || (layer + 1 < a_.layers && coin()));
       }
       a_.windowed_rope_theta = 1000.5;
-      change([&](auto& a) { a.kv_taking_layers = pick(0, a.layers - 2); });
-      a_.doubles_ffn = coin();
+    }
+    if (coin()) {
+      make_mixture_of_kinds();
+    } else {
+      if (a_.layers > 1) change([&](auto& a) { a.kv_taking_layers = pick(0, a.layers - 2); });
+      a_.doubles_ffn = a_.layers > 1 && coin();
+      a_.layer_embedding = coin() ? 2 * pick(1, 3) : 0;
     }
     a_.full_rotated_pairs = coin() ? 0.25 : 1;
     a_.full_head_dim = coin() ? 2 * a_.head_dim : 0;
     a_.full_keys_are_values = coin();
     a_.logit_cap = coin() ? 30 : 0;
-    a_.layer_embedding = coin() ? 2 * pick(1, 3) : 0;
     a_.layer_embedding_vocab = 2 * pick(2, 9);
+  }
+
+  // Megatron Bridge has windows in turn there.
+  void make_mixture_of_kinds() {
+    a_.norms_parts = a_.router_pre_softmax = true;
+    a_.norm_modules = false;
+    make_experts(a_);
+    a_.shared_ffn = a_.ffn;
+    a_.layer_embedding = 0;
+    for (int64_t layer = 0; layer < a_.layers && a_.window > 0; ++layer) {
+      a_.windowed_layers[static_cast<size_t>(layer)] = (layer + 1) % a_.layers != 0;
+    }
   }
 
   // Neither none nor all.

@@ -11,6 +11,7 @@
 #include "ckpt/base/error.h"
 #include "convert/config_json.h"
 #include "convert/families/judges.h"
+#include "tests/convert/support.h"
 
 namespace ferry {
 namespace {
@@ -149,6 +150,18 @@ TEST(Types, ThoseThatComputeTheSameAreOffered) {
   const Architecture a = read_config(config, "llama", "x").architecture;
   EXPECT_EQ(a.head_dim, 128);  // as the type's class has it, not Llama's
   EXPECT_EQ(a.norm_eps, 1e-5);
+}
+
+TEST(Types, UnifiedGemma4HasNoEmbeddingsForEachLayer) {
+  json config = test::named_model("gemma4_text")["config"];
+  config.update({{"model_type", "gemma4_unified_text"}, {"architectures", json()}});
+  config.erase("hidden_size_per_layer_input");
+  config.erase("sliding_window");
+  EXPECT_THAT(error_of(config, std::nullopt),
+              HasSubstr("options.family=gemma4_text reads it as that"));
+  const Architecture a = read_config(config, "gemma4_text", "x").architecture;
+  EXPECT_EQ(a.layer_embedding, 0);
+  EXPECT_EQ(a.window, 1024);
 }
 
 TEST(Types, MinistralHasItsWindowInAllLayers) {

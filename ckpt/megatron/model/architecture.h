@@ -196,6 +196,9 @@ struct MixtureSizes {
   int64_t router_groups = 0;  // 0: experts are not grouped
   int64_t router_groups_per_token = 0;
   double aux_loss_coeff = 0;
+  /// Router, routed experts and shared expert each norm what they take, and the experts what they
+  /// give; the router scales what it takes and what it gives.
+  bool norms_parts = false;
 
   /// MTP layers, which count after the last one, are like that.
   bool is_moe(int64_t layer) const {

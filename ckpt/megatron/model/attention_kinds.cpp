@@ -48,16 +48,18 @@ std::vector<bool> windowed_layers(const Value& args, int64_t layers) {
   std::vector<bool> windowed;
   const Value turns = args.get("interleaved_attn_pattern");
   const Value skip = args.get("window_attn_skip_freq");
-  const int64_t with = turns.size() == 2 ? turns[0].integer().value_or(0) : 0;
-  const int64_t without = turns.size() == 2 ? turns[1].integer().value_or(0) : 0;
-  const bool in_turn = args.get("window_size").integer().has_value() && with > 0 && without > 0;
+  const bool in_turn = args.get("window_size").integer().has_value() && turns.size() == 2;
   const bool is_list = skip.kind() == ValueKind::list;
-  const int64_t every = is_list ? 0 : skip.integer().value_or(0);
-  if (!in_turn && !is_list && every <= 0) return windowed;
+  int64_t every = is_list ? 0 : skip.integer().value_or(0);
+  if (in_turn) {
+    const auto part = [&](size_t at) {
+      return std::clamp<int64_t>(turns[at].integer().value_or(0), 0, kMostOfKinds);
+    };
+    every = part(0) + part(1);
+  }
+  if (every <= 0 && (in_turn || !is_list)) return windowed;
   for (int64_t layer = 0; layer < std::clamp<int64_t>(layers, 0, kMostOfKinds); ++layer) {
-    if (in_turn) {
-      windowed.push_back(without > kMostOfKinds || layer % (with + without) < with);
-    } else if (every > 0) {
+    if (every > 0) {
       windowed.push_back((layer + 1) % every != 0);
     } else {
       const auto at = static_cast<size_t>(layer);

@@ -34,7 +34,7 @@ struct AttentionKinds {
 AttentionKinds attention_kinds(const Architecture& architecture);
 
 /// Which layers have a window, as the arguments say: window_attn_skip_freq, every n-th or a list,
-/// or interleaved_attn_pattern, so many with and then so many without. Empty: no layer, or, where
+/// or interleaved_attn_pattern, of whose sum's layers the last has none. Empty: no layer, or, where
 /// there is a window, all.
 std::vector<bool> windowed_layers(const Value& args, int64_t layers);
 

@@ -123,6 +123,7 @@ inline bool has_indexer(const A& a, int64_t layer) {
   return layer < a.layers ? a.has_indexer(layer) : a.index_heads > 0;
 }
 inline bool has_xielu(const A& a, int64_t) { return a.activation == Activation::xielu; }
+inline bool norms_parts(const A& a, int64_t layer) { return a.is_moe(layer) && a.norms_parts; }
 inline bool has_expert_bias(const A& a, int64_t) { return a.expert_bias; }
 inline bool has_shared_expert(const A& a, int64_t layer) {
   return a.is_moe(layer) && a.shared_ffn > 0;

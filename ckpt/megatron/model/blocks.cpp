@@ -223,6 +223,8 @@ constexpr ParameterRow kMlp[] = {
 constexpr ParameterRow kMixture[] = {
     {"mlp.router.weight", replicated, normal, {experts, hidden}},
     {"mlp.router.bias", replicated, zeros, {experts}, has_linear_bias},
+    {"mlp.router.per_expert_scale", replicated, ones, {experts}, norms_parts},
+    {"mlp.router.scale", replicated, ones, {hidden}, norms_parts},
     {.name = "mlp.router.expert_bias",
      .first_values = zeros,
      .shape = {experts},
@@ -264,6 +266,14 @@ constexpr ParameterRow kSharedExpert[] = {
     {"mlp.shared_experts.linear_fc2.bias", replicated, zeros},
 };
 
+// Norms of what the experts give, of what the shared expert takes, and of all that an MLP gives.
+constexpr ParameterRow kPartNorms[] = {
+    {"mlp.post_moe_layernorm.weight", replicated, ones, {hidden}},
+    {"mlp.post_shared_expert_layernorm.weight", replicated, ones, {hidden}},
+    {"pre_shared_expert_layernorm.weight", replicated, ones, {hidden}},
+    {"post_ffn_layernorm.weight", replicated, ones, {hidden}},
+};
+
 // What a layer's own modules come after, in the order of registration.
 constexpr ParameterRow kScalar[] = {
     {.name = "layer_scalar",
@@ -300,6 +310,7 @@ constexpr Block kLayerBlocks[] = {
     {"MLP", is_dense, kMlp},
     {"mixture of experts", is_moe, kMixture},
     {"shared expert", has_shared_expert, kSharedExpert},
+    {"norms of a mixture's parts", norms_parts, kPartNorms},
     {"norms of what attention and MLP give", has_output_norm_module, kOutputNorms},
     {"a token's embedding for the layer", has_layer_embeddings, kLayerEmbedding},
 };

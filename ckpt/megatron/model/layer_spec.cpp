@@ -31,6 +31,12 @@ constexpr LayerSpec kLayerSpecs[] = {
      .norm_modules = true,
      .attention_by_kind = true,
      .provider = "Gemma4DenseProvider"},
+    {.function = "megatron.bridge.models.gemma.modeling_gemma4._gemma4_block_spec",
+     .output_norms = true,
+     .scales_embedding = true,
+     .norms_parts = true,
+     .attention_by_kind = true,
+     .provider = "Gemma4ModelProvider"},
 };
 
 std::string_view last_part(std::string_view dotted) {
@@ -45,10 +51,13 @@ void LayerSpec::apply(Architecture& a) const {
   a.norms_all_heads = norms_all_heads;
   a.scales_embedding = scales_embedding;
   a.norm_modules = norm_modules;
+  a.norms_parts = norms_parts;
   a.attention_by_kind = a.norms_values = a.scales_layers = attention_by_kind;
   if (!attention_by_kind) return;
   a.qk_norm = true;
   a.attention_scalar = 1;
+  // Its router makes shares of the chosen scores whatever the argument says.
+  if (norms_parts) a.router_pre_softmax = true;
 }
 
 const LayerSpec* layer_spec_of(const Value& args) {
@@ -69,7 +78,7 @@ const LayerSpec* layer_spec_of(const Architecture& a) {
     return each.input_norms == a.input_norms && each.output_norms == a.output_norms &&
            each.norms_all_heads == a.norms_all_heads &&
            each.scales_embedding == a.scales_embedding && each.norm_modules == a.norm_modules &&
-           each.attention_by_kind == a.attention_by_kind &&
+           each.norms_parts == a.norms_parts && each.attention_by_kind == a.attention_by_kind &&
            each.attention_by_kind == a.norms_values && each.attention_by_kind == a.scales_layers;
   };
   if (builds(kUsual)) return &kUsual;

@@ -20,9 +20,9 @@ struct LayerSpec {
   bool output_norms = false;
   bool norms_all_heads = false;
   bool scales_embedding = false;
-  /// Gemma 4's: norms that are modules, attention stored by kind, values that are normed, scores
-  /// that are not divided, layers with a factor.
-  bool norm_modules = false;
+  /// Gemma 4's: norms that are modules, or norms of a mixture's parts; attention stored by kind,
+  /// values that are normed, scores that are not divided, layers with a factor.
+  bool norm_modules = false, norms_parts = false;
   bool attention_by_kind = false;
   /// The class of the models' configuration in Megatron Bridge, where that does not name the
   /// function.

@@ -72,7 +72,9 @@ void check_tensor_ranks(const Value& args, const RunArguments& run) {
   if (args.get("group_query_attention").boolean().value_or(false)) {
     add(all, "num_query_groups", "query groups", true);
     if (run.attention_kinds) {
-      add(all, "num_global_query_groups", "query groups of layers without a window", true);
+      for (const char* name : {"num_global_query_groups", "num_global_key_value_heads"}) {
+        add(all, name, "query groups of layers without a window", true);
+      }
     }
   }
   if (run.mixers.linear_key_heads > 0) {

@@ -18,7 +18,7 @@ from tiny_models import make_model
 HERE = os.path.dirname(os.path.abspath(__file__))
 BAR = 8e-6  # of the mean size of the logits
 # What Bridge does not take from the configurations that transformers writes.
-CASES = {'exaone4': {}, 'gemma4_text': {}, 'gemma4_keys_for_values': {}, 'gemma4_layer_embeddings': {}, 'gemma4_wide': {}, 'gemma3_text': dict(interleaved_attn_pattern=[3, 1]), 'gemma3_no_windows': dict(interleaved_attn_pattern=[0, 1]),
+CASES = {'exaone4': {}, 'gemma4_text': {}, 'gemma4_keys_for_values': {}, 'gemma4_layer_embeddings': {}, 'gemma4_wide': {}, 'gemma4_mixture': dict(moe_grouped_gemm=True), 'gemma4_mixture_keys_for_values': dict(moe_grouped_gemm=True), 'gemma3_text': dict(interleaved_attn_pattern=[3, 1]), 'gemma3_no_windows': dict(interleaved_attn_pattern=[0, 1]),
          'minimax_m2': dict(rotary_percent=0.5), 'olmoe': {}}
 # Bridge's norm of keys is as wide as that of queries.
 make_hf_names.CASES['olmoe'][2]['num_key_value_heads'] = 4

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 BAR = 1e-5  # of the mean size of the logits
-FAMILIES = ['apertus', 'deepseek_v2', 'deepseek_v3', 'gpt2', 'llama', 'mistral', 'mixtral', 'qwen2', 'qwen2_moe', 'qwen3', 'qwen3_moe']
+FAMILIES = ['apertus', 'deepseek_v2', 'deepseek_v3', 'gemma4_text', 'gpt2', 'llama', 'mistral', 'mixtral', 'qwen2', 'qwen2_moe', 'qwen3', 'qwen3_moe']
 TOKENS = torch.arange(1, 33)[None]
 
 

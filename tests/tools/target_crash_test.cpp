@@ -18,6 +18,7 @@
 #include "ckpt/integrity/manifest/manifest.h"
 #include "ckpt/integrity/verify.h"
 #include "ckpt/store/run_folder.h"
+#include "convert/model/family.h"
 #include "ops/convert.h"
 #include "ops/reshard.h"
 #include "tests/faults/crash.h"
@@ -81,6 +82,7 @@ void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
 class TargetCrash : public testing::TestWithParam<Target> {
  protected:
   TargetCrash() {
+    families();  // once, and not in each of the many processes that begin as this one is now
     make_source();
     if (GetParam().before == Before::the_same) make_old();
     test_.prepare = [this] { prepare(); };

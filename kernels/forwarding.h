@@ -27,7 +27,7 @@ using ForwardingKernels = ForwardEach<
     NormForward, NormBackward, EmbeddingForward, EmbeddingBackward, Rotary, AttentionForward,
     AttentionMerge, AttentionSink, AttentionSinkGradient, AttentionBackward, ActivationForward,
     ActivationBackward, CrossEntropy, LogitMaximum, LogitSums, CrossEntropyGradient, RouterForward,
-    RouterBackward, ZLoss, ExpertCounts, BalanceLoss, ExpertOrder, ExpertBiasStep, GatherRows,
+    RouterBackward, ZLoss, ExpertCounts, BalanceLoss, ChosenRanks, ExpertOrder, ExpertBiasStep, GatherRows,
     CombineRows, GatherNumbers, Copy, CopyRows, Clear, Add, Scale, GateRows, GateRowsBackward,
     SumRows, Dropout, SumOfSquares, WeightedSum, FillNormal, FillConstant, ClipScale, AdamStep,
     SgdStep, AdemamixStep, AbsoluteMaximum, CurrentScale, DelayedScales, Quantize, Float8Matmul>;

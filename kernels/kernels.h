@@ -114,6 +114,7 @@ class Kernels {
   virtual void run(const ZLoss&) = 0;
   virtual void run(const ExpertCounts&) = 0;
   virtual void run(const BalanceLoss&) = 0;
+  virtual void run(const ChosenRanks&) = 0;
   virtual void run(const ExpertOrder&) = 0;
   virtual void run(const ExpertBiasStep&) = 0;
   virtual void run(const GatherRows&) = 0;

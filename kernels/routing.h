@@ -83,34 +83,42 @@ struct BalanceLoss {
   float* gradient = nullptr;  // may be null
 };
 
-/// Sorts the choices of all tokens by expert, then by token. An expert may be split into `parts` on
-/// neighbouring ranks: each choice then is a row for each part, and part p of expert e, of which a
-/// rank has `experts_of_rank`, counts as expert (e / experts_of_rank · parts + p) · experts_of_rank
-/// + e % experts_of_rank.
-struct ExpertOrder {
-  int64_t tokens = 0, chosen = 0, experts = 0;
+/// Which ranks have experts that a token chose. Ranks have experts_of_rank each, in order, or
+/// `parts` neighbouring ones share those.
+struct ChosenRanks {
+  int64_t tokens = 0, chosen = 0, ranks = 0;
   int64_t parts = 1, experts_of_rank = 1;
   const int32_t* taken = nullptr;  // [tokens, chosen]
-  int64_t* offsets = nullptr;      // experts · parts + 1: rows of each
-  int32_t* choice_of =
-      nullptr;  // by row: (token · chosen + its place among the token's) · parts + p
-  int32_t* row_of = nullptr;  // the inverse
+  int32_t* rank_of = nullptr;      // [tokens, ranks]: [t][r] is r, or -1 if r has none of t's
+  int64_t* choices = nullptr;      // [ranks]: all tokens' choices that it has
 };
 
-/// y[r] = x[index[r] / divisor].
+/// Sorts the choices of all tokens by expert, then by token. Those of other experts than
+/// [first, first + experts) are left out.
+struct ExpertOrder {
+  int64_t tokens = 0, chosen = 0;
+  int64_t first = 0, experts = 0;
+  const int32_t* taken = nullptr;  // [tokens, chosen]
+  int64_t* offsets = nullptr;      // experts + 1: rows of each
+  int32_t* choice_of = nullptr;    // by row: token · chosen + its place among the token's
+  int32_t* row_of = nullptr;       // the inverse, [tokens, chosen]; -1 for what is left out
+};
+
+/// y[r] = x[index[r] / divisor]. Elements of one type keep all their bits.
 struct GatherRows {
   int64_t rows = 0, width = 0;
   const int32_t* index = nullptr;
-  /// The inverse of an index that is a permutation, so that each row of x need not be read
-  /// `divisor` times; null if unknown.
-  const int32_t* row_of = nullptr;
   int64_t divisor = 1;
+  /// If known, the inverse of the index, [tokens, divisor], so that none of x's rows, `tokens`,
+  /// need be read more than once; -1 for what the index does not have.
+  const int32_t* row_of = nullptr;
+  int64_t tokens = 0;
   ConstArray x;
   Array y;
 };
 
-/// y[t] = sum over j of x[row_of[t][j]], by ascending j; added if `accumulate`. Summed in fp32,
-/// rounded once.
+/// y[t] = sum over j of x[row_of[t][j]], by ascending j, without those of row_of -1; added if
+/// `accumulate`. Summed in fp32, rounded once.
 struct CombineRows {
   int64_t tokens = 0, chosen = 0, width = 0;
   const int32_t* row_of = nullptr;  // [tokens, chosen]
@@ -119,11 +127,10 @@ struct CombineRows {
   bool accumulate = false;
 };
 
-/// `count` numbers: y[i] = the sum over j of x[index[i · terms + j] / divisor].
+/// `count` numbers: y[i] = x[index[i]], or 0 where the index is -1.
 struct GatherNumbers {
   int64_t count = 0;
   const int32_t* index = nullptr;
-  int64_t terms = 1, divisor = 1;
   const float* x = nullptr;
   float* y = nullptr;
 };

@@ -41,6 +41,7 @@ class CpuKernels final : public HostKernels {
   void run(const ZLoss& x) override;
   void run(const ExpertCounts& x) override;
   void run(const BalanceLoss& x) override;
+  void run(const ChosenRanks& x) override;
   void run(const ExpertOrder& x) override;
   void run(const ExpertBiasStep& x) override;
   void run(const GatherRows& x) override;

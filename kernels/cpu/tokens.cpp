@@ -100,7 +100,7 @@ void CpuKernels::run(const CombineRows& x) {
       vectors(0, x.width, [&](int64_t i, auto n) {
         Float sum = x.accumulate ? load(to + i, n) : Float{};
         for (int64_t j = 0; j < x.chosen; ++j) {
-          sum += load(from + rows[j] * x.width + i, n);
+          if (rows[j] >= 0) sum += load(from + rows[j] * x.width + i, n);
         }
         store(to + i, sum, n);
       });
@@ -109,11 +109,7 @@ void CpuKernels::run(const CombineRows& x) {
 }
 
 void CpuKernels::run(const GatherNumbers& x) {
-  team_.each(x.count, x.terms, [&](int64_t i) {
-    float sum = 0;
-    for (int64_t j = 0; j < x.terms; ++j) sum += x.x[x.index[i * x.terms + j] / x.divisor];
-    x.y[i] = sum;
-  });
+  team_.each(x.count, 1, [&](int64_t i) { x.y[i] = x.index[i] < 0 ? 0 : x.x[x.index[i]]; });
 }
 
 }  // namespace ferry::kernels::FERRY_KERNELS_TARGET

@@ -29,6 +29,7 @@ void run(Device& device, const RouterBackward& x);
 void run(Device& device, const ZLoss& x);
 void run(Device& device, const ExpertCounts& x);
 void run(Device& device, const BalanceLoss& x);
+void run(Device& device, const ChosenRanks& x);
 void run(Device& device, const ExpertOrder& x);
 void run(Device& device, const ExpertBiasStep& x);
 void run(Device& device, const GatherRows& x);

@@ -149,7 +149,7 @@ __global__ void gather(int64_t rows, int64_t width, const int32_t* index, int32_
     store<W>(to + i, load<W>(from + i));
 }
 
-/// A warp copies a row to all its destinations.
+/// A warp copies a row to all its destinations, but those that are -1.
 template <int W, typename T, typename Y>
 __global__ void scatter(int64_t rows, int64_t width, const int32_t* row_of, int64_t places,
                         const T* x, Y* y) {
@@ -160,7 +160,9 @@ __global__ void scatter(int64_t rows, int64_t width, const int32_t* row_of, int6
   for (int64_t i = threadIdx.x % 32 * W; i < width; i += 32 * W) {
     const auto value = load<W>(from + i);
 #pragma unroll 4
-    for (int64_t j = 0; j < places; ++j) store<W>(y + to[j] * width + i, value);
+    for (int64_t j = 0; j < places; ++j) {
+      if (to[j] >= 0) store<W>(y + to[j] * width + i, value);
+    }
   }
 }
 
@@ -177,7 +179,9 @@ struct Combine {
     Pack<W> sum{};
     if (accumulate) sum = load<W>(y + i);
     for (int64_t j = 0; j < chosen; ++j) {
-      const auto value = load<W>(x + row_of[token * chosen + j] * width + column);
+      const int64_t row = row_of[token * chosen + j];
+      if (row < 0) continue;
+      const auto value = load<W>(x + row * width + column);
 #pragma unroll
       for (int k = 0; k < W; ++k) sum.v[k] += value.v[k];
     }
@@ -185,16 +189,11 @@ struct Combine {
   }
 };
 
-struct AddNumbers {
+struct GatherEach {
   const int32_t* index;
-  int64_t terms, divisor;
   const float* x;
   float* y;
-  __device__ void operator()(int64_t i) const {
-    float sum = 0;
-    for (int64_t j = 0; j < terms; ++j) sum += x[index[i * terms + j] / divisor];
-    y[i] = sum;
-  }
+  __device__ void operator()(int64_t i) const { y[i] = index[i] < 0 ? 0 : x[index[i]]; }
 };
 
 }  // namespace
@@ -237,7 +236,7 @@ void run(Device& device, const EmbeddingBackward& x) {
 void run(Device& device, const GatherRows& x) {
   if (x.rows == 0 || x.width == 0) return;
   const bool scatters = x.row_of != nullptr && x.divisor > 1;
-  const int64_t warps = scatters ? x.rows / x.divisor : x.rows;
+  const int64_t warps = scatters ? x.tokens : x.rows;
   const auto blocks = static_cast<unsigned>(ceil_div(warps, kThreads / 32));
   with_types(x.x.type, x.y.type, [&]<typename T, typename Y>(T*, Y*) {
     with_pack(is_packed({x.x.data, x.y.data}, {x.width}), [&](auto pack) {
@@ -266,7 +265,7 @@ void run(Device& device, const CombineRows& x) {
 }
 
 void run(Device& device, const GatherNumbers& x) {
-  each(device, x.count, AddNumbers{x.index, x.terms, x.divisor, x.x, x.y}, "gathering numbers");
+  each(device, x.count, GatherEach{x.index, x.x, x.y}, "gathering numbers");
 }
 
 }  // namespace ferry::kernels::cuda

@@ -111,7 +111,8 @@ std::vector<double> gradients(const AttentionProblem& p) {
   return dx;
 }
 
-Numbers backward(Kernels& kernels, const AttentionProblem& p, bool accumulate, const Numbers& before) {
+Numbers backward(Kernels& kernels, const AttentionProblem& p, bool accumulate,
+                 const Numbers& before) {
   Numbers output(p.doutput.size(), p.qkv.type());
   Numbers log_sum(static_cast<size_t>(p.shape.sequences * p.shape.heads * p.shape.queries),
                   Type::f32);

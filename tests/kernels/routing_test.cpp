@@ -223,34 +223,53 @@ TEST(Experts, ChoicesAreOrdered) {
   }
 }
 
-TEST(Experts, PartsOfThemAreRowsOfTheirOwn) {
-  const int64_t parts = 3, of_rank = 2, experts = 4, choices = 40;
-  std::vector<int32_t> taken;
-  for (int32_t i = 0; i < choices; ++i) taken.push_back(i * 7 % 5 % 4);
-  std::vector<int64_t> offsets(experts * parts + 1);
-  std::vector<int32_t> choice_of(choices * parts), row_of(choice_of);
-  one_device(1)->run(ExpertOrder{.tokens = choices,
-                                 .chosen = 1,
-                                 .experts = experts,
-                                 .parts = parts,
-                                 .experts_of_rank = of_rank,
-                                 .taken = taken.data(),
-                                 .offsets = offsets.data(),
-                                 .choice_of = choice_of.data(),
-                                 .row_of = row_of.data()});
-  int64_t row = 0;
-  for (int64_t place = 0; place < experts * parts; ++place) {
-    EXPECT_EQ(offsets[static_cast<size_t>(place)], row);
-    const int64_t part = place / of_rank % parts;
-    const int64_t expert = place / of_rank / parts * of_rank + place % of_rank;
-    for (int64_t choice = 0; choice < choices; ++choice) {
-      if (taken[static_cast<size_t>(choice)] != expert) continue;
-      EXPECT_EQ(choice_of[static_cast<size_t>(row)], choice * parts + part);
-      EXPECT_EQ(row_of[static_cast<size_t>(choice * parts + part)], row);
-      ++row;
+TEST(Experts, ThoseOfOtherRanksAreLeftOut) {
+  const std::vector<int32_t> taken{3, 1, 0, 3, 2, 1, -1, 5};
+  for (auto& device : devices()) {
+    std::vector<int64_t> offsets(3);
+    std::vector<int32_t> choice_of(8, 7), row_of(8);
+    device.kernels->run(ExpertOrder{.tokens = 4,
+                                    .chosen = 2,
+                                    .first = 1,
+                                    .experts = 2,
+                                    .taken = taken.data(),
+                                    .offsets = offsets.data(),
+                                    .choice_of = choice_of.data(),
+                                    .row_of = row_of.data()});
+    EXPECT_EQ(offsets, (std::vector<int64_t>{0, 2, 3}));
+    EXPECT_EQ(choice_of, (std::vector<int32_t>{1, 5, 4, 7, 7, 7, 7, 7}));
+    EXPECT_EQ(row_of, (std::vector<int32_t>{-1, 0, -1, -1, 2, 1, -1, -1}));
+  }
+}
+
+// Three ranks share each two experts. More tokens than a block has threads.
+TEST(Experts, RanksAreThoseThatHaveChosenOnes) {
+  constexpr int64_t kMany = 1000, kChosen = 3, kAll = 8, kOfRank = 2, kParts = 3;
+  constexpr int64_t kRanks = kAll / kOfRank * kParts;
+  std::vector<int32_t> taken, expected(kMany * kRanks, -1);
+  std::vector<int64_t> choices(kRanks);
+  for (int64_t i = 0; i < kMany * kChosen; ++i) {
+    const int64_t expert = i * i % 7;  // nobody takes the last one
+    taken.push_back(static_cast<int32_t>(expert));
+    for (int64_t rank = expert / kOfRank * kParts; rank < (expert / kOfRank + 1) * kParts; ++rank) {
+      expected[static_cast<size_t>(i / kChosen * kRanks + rank)] = static_cast<int32_t>(rank);
+      ++choices[static_cast<size_t>(rank)];
     }
   }
-  EXPECT_EQ(offsets.back(), row);
+  for (auto& device : devices()) {
+    std::vector<int32_t> rank_of(expected.size(), 7);
+    std::vector<int64_t> counts(kRanks, 7);
+    device.kernels->run(ChosenRanks{.tokens = kMany,
+                                    .chosen = kChosen,
+                                    .ranks = kRanks,
+                                    .parts = kParts,
+                                    .experts_of_rank = kOfRank,
+                                    .taken = taken.data(),
+                                    .rank_of = rank_of.data(),
+                                    .choices = counts.data()});
+    EXPECT_EQ(rank_of, expected);
+    EXPECT_EQ(counts, choices);
+  }
 }
 
 TEST(Experts, BalanceLossEqualsAPlainLoop) {

@@ -191,47 +191,75 @@ TEST(Rows, AreGatheredAndCombined) {
 }
 
 // Where it is known where each number of the index is, rows may be dealt out instead of gathered.
+// Every third place of a row is none.
 TEST(Rows, GoToAllTheirPlaces) {
-  constexpr int64_t kTokens = 37, kChosen = 5, kRows = kTokens * kChosen;
-  std::vector<int32_t> choice_of(kRows), row_of(kRows);
-  for (int32_t i = 0; i < kRows; ++i) {
-    choice_of[static_cast<size_t>(i)] = (i * 64 + 11) % kRows;  // 64 and 185 have no common factor
-    row_of[static_cast<size_t>(choice_of[static_cast<size_t>(i)])] = i;
+  constexpr int64_t kTokens = 37, kChosen = 5;
+  std::vector<int32_t> choice_of, row_of(kTokens * kChosen, -1);
+  for (int32_t i = 0; i < kTokens * kChosen; ++i) {
+    const int32_t choice = (i * 64 + 11) % (kTokens * kChosen);  // which have no common factor
+    if (choice % 3 == 0) continue;
+    row_of[static_cast<size_t>(choice)] = static_cast<int32_t>(choice_of.size());
+    choice_of.push_back(choice);
   }
+  const auto rows = static_cast<int64_t>(choice_of.size());
   for (const int64_t width : {1, 24, 264}) {
     for (const Type type : kTypes) {
       const auto x = random_numbers(kTokens * width, type, 1);
-      const auto y = on_all(random_numbers(kRows * width, type, 2), [&](Numbers& to) {
-        return GatherRows{.rows = kRows,
+      const auto y = on_all(random_numbers(rows * width, type, 2), [&](Numbers& to) {
+        return GatherRows{.rows = rows,
                           .width = width,
                           .index = choice_of.data(),
-                          .row_of = row_of.data(),
                           .divisor = kChosen,
+                          .row_of = row_of.data(),
+                          .tokens = kTokens,
                           .x = x,
                           .y = to};
       });
       std::vector<double> expected;
-      for (int64_t i = 0; i < kRows * width; ++i) {
+      for (int64_t i = 0; i < rows * width; ++i) {
         expected.push_back(
             x[choice_of[static_cast<size_t>(i / width)] / kChosen * width + i % width]);
       }
       expect_near(y, expected, 0, 0, name_of(type));
+      const auto sums = on_all(x, [&](Numbers& to) {
+        return CombineRows{.tokens = kTokens,
+                           .chosen = kChosen,
+                           .width = width,
+                           .row_of = row_of.data(),
+                           .x = y,
+                           .y = to};
+      });
+      expected.assign(static_cast<size_t>(kTokens * width), 0);
+      for (int64_t i = 0; i < rows * width; ++i) {
+        const int64_t token = choice_of[static_cast<size_t>(i / width)] / kChosen;
+        expected[static_cast<size_t>(token * width + i % width)] += y[i];
+      }
+      expect_near(sums, expected, steps(type), 1, name_of(type));
     }
   }
 }
 
-TEST(Rows, NumbersAreGatheredAndAdded) {
-  const std::vector<int32_t> index{4, 0, 3, 2, 5, 5};
+// Also of integers, most of which are no normal numbers in fp32.
+TEST(Rows, KeepTheirBits) {
+  const std::vector<int32_t> index{2, 0}, numbers{1, -2, 0x7f800001, 3, 127, 1 << 23};
+  for (auto& device : devices()) {
+    std::vector<int32_t> gathered(4);
+    device.kernels->run(GatherRows{.rows = 2,
+                                   .width = 2,
+                                   .index = index.data(),
+                                   .x = {numbers.data(), Type::f32},
+                                   .y = {gathered.data(), Type::f32}});
+    EXPECT_EQ(gathered, (std::vector<int32_t>{127, 1 << 23, 1, -2}));
+  }
+}
+
+TEST(Rows, NumbersAreGathered) {
+  const std::vector<int32_t> index{2, 0, -1, 2};
   const Numbers x(std::vector<double>{5, 6, 7}, Type::f32);
-  const auto y = on_all(Numbers({1, 2, 3, 4}, Type::f32), [&](Numbers& to) {
-    return GatherNumbers{.count = 3,
-                         .index = index.data(),
-                         .terms = 2,
-                         .divisor = 2,
-                         .x = x.floats(),
-                         .y = to.floats()};
+  const auto y = on_all(Numbers({1, 2, 3, 4, 9}, Type::f32), [&](Numbers& to) {
+    return GatherNumbers{.count = 4, .index = index.data(), .x = x.floats(), .y = to.floats()};
   });
-  EXPECT_EQ(y.values(), (std::vector<double>{12, 12, 14, 4}));
+  EXPECT_EQ(y.values(), (std::vector<double>{7, 5, 0, 7, 9}));
 }
 
 }  // namespace

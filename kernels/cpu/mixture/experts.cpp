@@ -35,27 +35,41 @@ void CpuKernels::run(const BalanceLoss& x) {
   for (int64_t i = 0; i < x.sequences * x.experts; ++i) x.gradient[i] = factor * x.counts[i];
 }
 
-void CpuKernels::run(const ExpertOrder& x) {
-  const int64_t choices = x.tokens * x.chosen, places = x.experts * x.parts;
-  const auto place_of = [&](int64_t choice, int64_t part) {
-    const int64_t expert = x.taken[choice], rank = expert / x.experts_of_rank;
-    return (rank * x.parts + part) * x.experts_of_rank + expert % x.experts_of_rank;
-  };
-  for (int64_t i = 0; i <= places; ++i) x.offsets[i] = 0;
-  for (int64_t choice = 0; choice < choices; ++choice) {
-    for (int64_t part = 0; part < x.parts; ++part) ++x.offsets[place_of(choice, part) + 1];
-  }
-  for (int64_t i = 0; i < places; ++i) x.offsets[i + 1] += x.offsets[i];
-  auto* next = reinterpret_cast<int64_t*>(
-      workspace_.take(static_cast<size_t>(places + 1) * sizeof(int64_t)));
-  for (int64_t i = 0; i < places; ++i) next[i] = x.offsets[i];
-  for (int64_t choice = 0; choice < choices; ++choice) {
-    for (int64_t part = 0; part < x.parts; ++part) {
-      const int64_t row = next[place_of(choice, part)]++, number = choice * x.parts + part;
-      x.row_of[number] = static_cast<int32_t>(row);
-      x.choice_of[row] = static_cast<int32_t>(number);
+void CpuKernels::run(const ChosenRanks& x) {
+  for (int64_t rank = 0; rank < x.ranks; ++rank) x.choices[rank] = 0;
+  for (int64_t token = 0; token < x.tokens; ++token) {
+    int32_t* const rank_of = x.rank_of + token * x.ranks;
+    for (int64_t rank = 0; rank < x.ranks; ++rank) rank_of[rank] = -1;
+    for (int64_t j = 0; j < x.chosen; ++j) {
+      const int64_t first = x.taken[token * x.chosen + j] / x.experts_of_rank * x.parts;
+      for (int64_t rank = first; rank < first + x.parts; ++rank) {
+        rank_of[rank] = static_cast<int32_t>(rank);
+        ++x.choices[rank];
+      }
     }
   }
+}
+
+void CpuKernels::run(const ExpertOrder& x) {
+  const int64_t choices = x.tokens * x.chosen;
+  for (int64_t i = 0; i <= x.experts; ++i) x.offsets[i] = 0;
+  const auto for_each_choice = [&](const auto& use) {
+    for (int64_t choice = 0; choice < choices; ++choice) {
+      const int64_t expert = x.taken[choice] - x.first;
+      if (expert >= 0 && expert < x.experts) use(choice, expert);
+    }
+  };
+  for_each_choice([&](int64_t, int64_t expert) { ++x.offsets[expert + 1]; });
+  for (int64_t i = 0; i < x.experts; ++i) x.offsets[i + 1] += x.offsets[i];
+  auto* next = reinterpret_cast<int64_t*>(
+      workspace_.take(static_cast<size_t>(x.experts + 1) * sizeof(int64_t)));
+  for (int64_t i = 0; i < x.experts; ++i) next[i] = x.offsets[i];
+  for (int64_t choice = 0; choice < choices; ++choice) x.row_of[choice] = -1;
+  for_each_choice([&](int64_t choice, int64_t expert) {
+    const int64_t row = next[expert]++;
+    x.row_of[choice] = static_cast<int32_t>(row);
+    x.choice_of[row] = static_cast<int32_t>(choice);
+  });
 }
 
 void CpuKernels::run(const ExpertBiasStep& x) {

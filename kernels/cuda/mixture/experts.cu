@@ -43,27 +43,46 @@ struct ScaleNumbers {
   __device__ void operator()(int64_t i) const { y[i] = factor * x[i]; }
 };
 
-/// Destinations of the parts of choices: places are the ranks' experts in order.
-struct Places {
+/// A thread for each token, a row of blocks for each rank. Counts are integers, so the order of
+/// additions does not matter.
+__global__ void find_ranks(ChosenRanks x) {
+  const int64_t token = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const auto rank = static_cast<int64_t>(blockIdx.y);
+  unsigned count = 0;
+  if (token < x.tokens) {
+    const int32_t* const taken = x.taken + token * x.chosen;
+    for (int64_t j = 0; j < x.chosen; ++j) {
+      if (taken[j] / x.experts_of_rank == rank / x.parts) ++count;
+    }
+    x.rank_of[token * x.ranks + rank] = count > 0 ? static_cast<int32_t>(rank) : -1;
+  }
+  count = __reduce_add_sync(~0U, count);
+  if (threadIdx.x % 32 == 0 && count > 0) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(x.choices + rank), count);
+  }
+}
+
+/// Sort keys of choices: those that are left out come last.
+struct ExpertKeys {
   const int32_t* taken;
-  int64_t parts, experts_of_rank;
+  int64_t first, experts;
   int32_t *keys, *numbers;
-  __device__ void operator()(int64_t number) const {
-    const int64_t expert = taken[number / parts], part = number % parts;
-    const int64_t rank = expert / experts_of_rank;
-    keys[number] =
-        static_cast<int32_t>((rank * parts + part) * experts_of_rank + expert % experts_of_rank);
-    numbers[number] = static_cast<int32_t>(number);
+  __device__ void operator()(int64_t choice) const {
+    const int64_t expert = taken[choice] - first;
+    keys[choice] = static_cast<int32_t>(expert >= 0 && expert < experts ? expert : experts);
+    numbers[choice] = static_cast<int32_t>(choice);
   }
 };
 
 /// Both directions of the permutation, from the sorted numbers.
 struct Directions {
-  const int32_t* sorted;
+  const int32_t *keys, *sorted;
+  int64_t experts;
   int32_t *choice_of, *row_of;
   __device__ void operator()(int64_t row) const {
-    choice_of[row] = sorted[row];
-    row_of[sorted[row]] = static_cast<int32_t>(row);
+    const bool is_left_out = keys[row] == experts;
+    if (!is_left_out) choice_of[row] = sorted[row];
+    row_of[sorted[row]] = is_left_out ? -1 : static_cast<int32_t>(row);
   }
 };
 
@@ -119,13 +138,25 @@ void run(Device& device, const BalanceLoss& x) {
        "gradient of the load-balancing loss");
 }
 
+void run(Device& device, const ChosenRanks& x) {
+  const auto bytes = static_cast<size_t>(x.ranks) * sizeof(int64_t);
+  check(cudaMemsetAsync(x.choices, 0, bytes, device.stream()), "clearing");
+  if (x.tokens == 0) return;
+  const dim3 grid(static_cast<unsigned>(ceil_div(x.tokens, kThreads)),
+                  static_cast<unsigned>(x.ranks));
+  find_ranks<<<grid, kThreads, 0, device.stream()>>>(x);
+  check_launch("ranks of tokens");
+}
+
 void run(Device& device, const ExpertOrder& x) {
-  const int64_t places = x.experts * x.parts, rows = x.tokens * x.chosen * x.parts;
-  const Sorted sorted = sort_pairs(device, rows, places, [&](int32_t* keys, int32_t* numbers) {
-    each(device, rows, Places{x.taken, x.parts, x.experts_of_rank, keys, numbers}, "places");
-  });
-  each(device, rows, Directions{sorted.numbers, x.choice_of, x.row_of}, "order of experts");
-  each(device, places + 1, Offsets{sorted.keys, rows, x.offsets}, "offsets of experts");
+  const int64_t choices = x.tokens * x.chosen;
+  const Sorted sorted =
+      sort_pairs(device, choices, x.experts + 1, [&](int32_t* keys, int32_t* numbers) {
+        each(device, choices, ExpertKeys{x.taken, x.first, x.experts, keys, numbers}, "experts");
+      });
+  each(device, choices, Directions{sorted.keys, sorted.numbers, x.experts, x.choice_of, x.row_of},
+       "order of experts");
+  each(device, x.experts + 1, Offsets{sorted.keys, choices, x.offsets}, "offsets of experts");
 }
 
 void run(Device& device, const ExpertBiasStep& x) {

@@ -208,8 +208,9 @@ class Bench {
           GatherRows{.rows = rows,
                      .width = width,
                      .index = places,
-                     .row_of = places,
                      .divisor = chosen,
+                     .row_of = places,
+                     .tokens = tokens,
                      .x = x,
                      .y = y});
     print(

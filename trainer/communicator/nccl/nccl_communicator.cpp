@@ -72,21 +72,13 @@ class NcclCommunicator final : public Communicator {
 
   Ticket all_to_all(ConstArray x, std::span<const int64_t> to_counts, Array y,
                     std::span<const int64_t> from_counts) override {
-    return collective([&] {
-      world_->call([&] {
-        for_each_part(to_counts, [&](int to, int64_t begin, int64_t count) {
-          if (to != rank()) send_part(x.from(begin), count, to, all_, lane_->stream);
-        });
-        for_each_part(from_counts, [&](int from, int64_t begin, int64_t count) {
-          if (from != rank()) receive_part(y.from(begin), count, from, all_);
-        });
-      });
-      const auto begin = [&](std::span<const int64_t> counts) {
-        return std::accumulate(counts.begin(), counts.begin() + rank(), int64_t{0});
-      };
-      copy(x.from(begin(to_counts)), y.from(begin(from_counts)),
-           to_counts[static_cast<size_t>(rank())]);
-    });
+    const std::vector<int64_t> to = starts_of(to_counts), from = starts_of(from_counts);
+    const Ticket ticket =
+        collective([&] { copies_ ? copy_all(x, to, y, from) : exchange_all(x, to, y, from); });
+    // This rank's own part moves on the stream of kernels, while others' arrive.
+    const auto own = static_cast<size_t>(rank());
+    copy(x.from(to[own]), y.from(from[own]), to[own + 1] - to[own], world_->device().stream());
+    return ticket;
   }
 
   Ticket broadcast(Array x, int64_t count, int root) override {
@@ -160,12 +152,43 @@ class NcclCommunicator final : public Communicator {
          size(), other);
   }
 
+  // Where each rank's part begins, and the end of the last.
+  static std::vector<int64_t> starts_of(std::span<const int64_t> counts) {
+    std::vector<int64_t> starts(counts.size() + 1);
+    std::partial_sum(counts.begin(), counts.end(), starts.begin() + 1);
+    return starts;
+  }
+
+  // Calls use(rank, the start of its part, elements) for the other ranks' parts that are not empty.
   template <typename Use>
-  static void for_each_part(std::span<const int64_t> counts, const Use& use) {
-    int64_t begin = 0;
-    for (size_t i = 0; i < counts.size(); begin += counts[i++]) {
-      if (counts[i] > 0) use(static_cast<int>(i), begin, counts[i]);
-    }
+  void for_each_part(const std::vector<int64_t>& starts, const Use& use) const {
+    for_each_other([&](int other) {
+      const auto at = static_cast<size_t>(other);
+      if (starts[at + 1] > starts[at]) use(other, starts[at], starts[at + 1] - starts[at]);
+    });
+  }
+
+  void exchange_all(ConstArray x, const std::vector<int64_t>& to, Array y,
+                    const std::vector<int64_t>& from) {
+    world_->call([&] {
+      for_each_part(to, [&](int other, int64_t begin, int64_t count) {
+        send_part(x.from(begin), count, other, all_, lane_->stream);
+      });
+      for_each_part(from, [&](int other, int64_t begin, int64_t count) {
+        receive_part(y.from(begin), count, other, all_);
+      });
+    });
+  }
+  // Whatever the sizes: ranks know their own alone.
+  void copy_all(ConstArray x, const std::vector<int64_t>& to, Array y,
+                const std::vector<int64_t>& from) {
+    std::vector<size_t> starts;
+    for (const int64_t start : to) starts.push_back(bytes_of(start, x.type));
+    copies_->begin(lane_->stream, x.data, std::move(starts));
+    for_each_part(from, [&](int other, int64_t begin, int64_t count) {
+      copies_->copy_part(other, bytes_of(count, x.type), y.from(begin).data);
+    });
+    copies_->end();
   }
 
   void send_part(ConstArray x, int64_t count, int to, ncclComm_t communicator,
@@ -184,7 +207,7 @@ class NcclCommunicator final : public Communicator {
     const size_t bytes = bytes_of(count, x.type);
     if (!does_copy(bytes)) return gather_bytes(x.data, y.data, bytes);
     copies_->begin(lane_->stream, x.data);
-    copy(x, y.from(rank() * count), count);
+    copy(x, y.from(rank() * count), count, lane_->stream);
     for_each_other([&](int other) { copies_->copy(other, 0, bytes, y.from(other * count).data); });
     copies_->end();
   }
@@ -192,11 +215,11 @@ class NcclCommunicator final : public Communicator {
     world_->call(
         [&] { world_->check_code(ncclAllGather(x, all, bytes, ncclUint8, all_, lane_->stream)); });
   }
-  void copy(ConstArray x, Array y, int64_t count) {
+  static void copy(ConstArray x, Array y, int64_t count, cudaStream_t stream) {
     if (count == 0 || x.data == y.data) return;
-    kernels::cuda::check(cudaMemcpyAsync(y.data, x.data, bytes_of(count, x.type),
-                                         cudaMemcpyDeviceToDevice, lane_->stream),
-                         "copying");
+    kernels::cuda::check(
+        cudaMemcpyAsync(y.data, x.data, bytes_of(count, x.type), cudaMemcpyDeviceToDevice, stream),
+        "copying");
   }
 
   // Few elements are sent to all ranks, which each combine them; of many, each rank combines a part

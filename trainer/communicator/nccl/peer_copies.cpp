@@ -1,5 +1,7 @@
 #include "trainer/communicator/nccl/peer_copies.h"
 
+#include <utility>
+
 #include "ckpt/base/error.h"
 #include "trainer/communicator/thread_barrier.h"
 
@@ -11,6 +13,7 @@ using kernels::cuda::check;
 // and it records the event again after they have synchronized once more.
 struct PeerCopies::Rank {
   const void* x = nullptr;
+  std::vector<size_t> starts;  // of the ranks' parts of x
   cudaEvent_t is_there = nullptr, has_copied = nullptr;
 };
 
@@ -59,9 +62,10 @@ void PeerCopies::meet() {
   table_->barrier.arrive_and_wait(rank_, [&] { group_.check(); });
 }
 
-void PeerCopies::begin(cudaStream_t stream, const void* x) {
+void PeerCopies::begin(cudaStream_t stream, const void* x, std::vector<size_t> starts) {
   stream_ = stream;
   own().x = x;
+  own().starts = std::move(starts);
   device_.enter();
   check(cudaEventRecord(own().is_there, stream_), "recording an event");
   meet();
@@ -74,6 +78,10 @@ void PeerCopies::copy(int from, size_t offset, size_t bytes, void* to) const {
   const auto* const x = static_cast<const std::byte*>(table_->ranks[static_cast<size_t>(from)].x);
   check(cudaMemcpyAsync(to, x + offset, bytes, cudaMemcpyDeviceToDevice, stream_),
         "copying from another GPU");
+}
+
+void PeerCopies::copy_part(int from, size_t bytes, void* to) const {
+  copy(from, table_->ranks[static_cast<size_t>(from)].starts[rank_], bytes, to);
 }
 
 void PeerCopies::end() {

@@ -32,9 +32,12 @@ class PeerCopies {
              const kernels::cuda::Device& device, Group& group);
 
   /// Until end(), operations queued on `stream` see x of all ranks as of their streams' begin().
-  void begin(cudaStream_t stream, const void* x);
+  /// `starts`, for copy_part(): the byte of x at which each rank's part begins.
+  void begin(cudaStream_t stream, const void* x, std::vector<size_t> starts = {});
   /// Copies `bytes` of rank `from`'s x, starting at `offset`.
   void copy(int from, size_t offset, size_t bytes, void* to) const;
+  /// Copies `bytes` of rank `from`'s x, starting at this rank's part.
+  void copy_part(int from, size_t bytes, void* to) const;
   /// Operations queued on the stream after this may change x: all copies are complete.
   void end();
 

@@ -115,155 +115,157 @@ Experts::Experts(const ParameterSet& parameters, const std::string& prefix, cons
 
 // The worst case: all tokens of all ranks choose this rank's experts.
 int64_t Experts::most_rows(const Pass& pass) const {
-  if (is_alone(pass)) return own_count(pass);
-  return pass.own_rows() * pass.ranks.experts.size() * std::min(chosen_, own_experts_);
+  return most_received(pass) * std::min(chosen_, own_experts_);
 }
 
-void Experts::order_own(Pass& pass, const int32_t* taken, Saved& saved) const {
-  const int64_t numbers = experts_ * split_.parts;
-  auto* const offsets = pass.kept.take<int64_t>(numbers + 1);
-  saved.choice_of = pass.kept.take<int32_t>(own_count(pass));
-  saved.row_of = pass.kept.take<int32_t>(own_count(pass));
-  pass.kernels.run(kernels::ExpertOrder{.tokens = pass.own_rows(),
+int64_t Experts::most_sent(const Pass& pass) const {
+  return pass.own_rows() * std::min(ranks(pass), chosen_ * split_.parts);
+}
+
+// Tokens that this rank has experts of, sorted by these.
+void Experts::order(Pass& pass, const int32_t* taken, Saved& saved) const {
+  const ArenaScope scope(pass.scratch);
+  saved.parcels = pass.own_rows();
+  saved.rows = saved.parcels * chosen_;
+  if (!is_alone(pass)) order_parcels(pass, taken, saved);
+  saved.offsets = pass.kept.take<int64_t>(own_experts_ + 1);
+  saved.choice_of = pass.kept.take<int32_t>(most_rows(pass));
+  saved.row_of = pass.kept.take<int32_t>(most_received(pass) * chosen_);
+  // Numbers of experts go the way of any others, whose bits are kept.
+  const ConstArray arrived = dispatch(pass, saved, {taken, kernels::Type::f32}, chosen_);
+  pass.kernels.run(kernels::ExpertOrder{.tokens = saved.parcels,
                                         .chosen = chosen_,
-                                        .experts = experts_,
+                                        .first = split_.rank * own_experts_,
+                                        .experts = own_experts_,
+                                        .taken = static_cast<const int32_t*>(arrived.data),
+                                        .offsets = saved.offsets,
+                                        .choice_of = saved.choice_of,
+                                        .row_of = saved.row_of});
+}
+
+// Ranks exchange how many parcels they send to each other, and how many rows these are.
+void Experts::order_parcels(Pass& pass, const int32_t* taken, Saved& saved) const {
+  const int64_t tokens = pass.own_rows(), size = ranks(pass);
+  auto* const rank_of = pass.scratch.take<int32_t>(tokens * size);
+  auto* const choices = pass.scratch.take<int64_t>(size);
+  auto* const offsets = pass.scratch.take<int64_t>(size + 1);
+  saved.token_of = pass.kept.take<int32_t>(most_sent(pass));
+  saved.parcel_of = pass.kept.take<int32_t>(tokens * size);
+  pass.kernels.run(kernels::ChosenRanks{.tokens = tokens,
+                                        .chosen = chosen_,
+                                        .ranks = size,
                                         .parts = split_.parts,
                                         .experts_of_rank = own_experts_,
                                         .taken = taken,
+                                        .rank_of = rank_of,
+                                        .choices = choices});
+  pass.kernels.run(kernels::ExpertOrder{.tokens = tokens,
+                                        .chosen = size,
+                                        .experts = size,
+                                        .taken = rank_of,
                                         .offsets = offsets,
-                                        .choice_of = saved.choice_of,
-                                        .row_of = saved.row_of});
-  if (is_alone(pass)) {
-    saved.offsets = offsets;
-    saved.rows = own_count(pass);
-  } else {
-    order_arrivals(pass, offsets, saved);
+                                        .choice_of = saved.token_of,
+                                        .row_of = saved.parcel_of});
+  // Planning computes nothing and assumes an even distribution.
+  const auto count = static_cast<size_t>(size);
+  std::vector<int64_t> rows(count, tokens * chosen_ * split_.parts / size), ends(count + 1);
+  for (size_t i = 0; i <= count; ++i) ends[i] = most_sent(pass) * static_cast<int64_t>(i) / size;
+  pass.kernels.download(choices, rows.data(), rows.size() * sizeof(int64_t));
+  pass.kernels.download(offsets, ends.data(), ends.size() * sizeof(int64_t));
+  pass.kernels.wait();
+  std::vector<int64_t> sends;  // parcels and rows, for each rank
+  for (size_t rank = 0; rank < count; ++rank) {
+    saved.sent.push_back(ends[rank + 1] - ends[rank]);
+    sends.insert(sends.end(), {saved.sent.back(), rows[rank]});
+  }
+  std::vector<int64_t> arrivals = sends;
+  pass.ranks.experts.exchange(sends, arrivals);
+  saved.parcels = saved.rows = 0;
+  for (size_t rank = 0; rank < count; ++rank) {
+    saved.received.push_back(arrivals[2 * rank]);
+    saved.parcels += arrivals[2 * rank];
+    saved.rows += arrivals[2 * rank + 1];
   }
 }
 
-// Ranks exchange how many rows they send to each expert; received rows are ordered by sender and
-// must be sorted by expert.
-void Experts::order_arrivals(Pass& pass, const int64_t* own_offsets, Saved& saved) const {
+// What ranks have of each own token, [own rows, width], at those that have experts of it.
+ConstArray Experts::dispatch(Pass& pass, const Saved& saved, ConstArray own, int64_t width) const {
+  if (is_alone(pass)) return own;
+  const Array sent = pass.scratch.take(most_sent(pass) * width, own.type);
+  pass.kernels.run(
+      kernels::GatherRows{.rows = std::accumulate(saved.sent.begin(), saved.sent.end(), int64_t{0}),
+                          .width = width,
+                          .index = saved.token_of,
+                          .divisor = ranks(pass),
+                          .row_of = saved.parcel_of,
+                          .tokens = pass.own_rows(),
+                          .x = own,
+                          .y = sent});
+  const Array arrived = pass.scratch.take(most_received(pass) * width, own.type);
   Communicator& ranks = pass.ranks.experts;
-  const auto size = static_cast<size_t>(ranks.size()), own = static_cast<size_t>(own_experts_);
-  // Planning computes nothing and assumes an even distribution.
-  std::vector<int64_t> offsets(size * own + 1);
-  for (size_t i = 0; i < offsets.size(); ++i) {
-    offsets[i] = own_count(pass) * static_cast<int64_t>(i) / static_cast<int64_t>(size * own);
-  }
-  pass.kernels.download(own_offsets, offsets.data(), offsets.size() * sizeof(int64_t));
-  pass.kernels.wait();
-  std::vector<int64_t> sends(size * own);
-  for (size_t i = 0; i < sends.size(); ++i) sends[i] = offsets[i + 1] - offsets[i];
-  std::vector<int64_t> arrivals = sends;
-  ranks.exchange(sends, arrivals);
-  std::vector<int32_t> expert_of;
-  for (size_t rank = 0; rank < size; ++rank) {
-    saved.sent.push_back(offsets[(rank + 1) * own] - offsets[rank * own]);
-    int64_t received = 0;
-    for (size_t expert = 0; expert < own; ++expert) {
-      const int64_t rows = arrivals[rank * own + expert];
-      expert_of.insert(expert_of.end(), static_cast<size_t>(rows), static_cast<int32_t>(expert));
-      received += rows;
-    }
-    saved.received.push_back(received);
-    saved.rows += received;
-  }
-  const int64_t most = most_rows(pass);
-  auto* const taken = pass.kept.take<int32_t>(most);
-  saved.offsets = pass.kept.take<int64_t>(own_experts_ + 1);
-  saved.arrival_of = pass.kept.take<int32_t>(most);
-  saved.row_of_arrival = pass.kept.take<int32_t>(most);
-  pass.kernels.upload(expert_of.data(), taken, expert_of.size() * sizeof(int32_t));
-  pass.kernels.run(kernels::ExpertOrder{.tokens = saved.rows,
-                                        .chosen = 1,
-                                        .experts = own_experts_,
-                                        .experts_of_rank = own_experts_,
-                                        .taken = taken,
-                                        .offsets = saved.offsets,
-                                        .choice_of = saved.arrival_of,
-                                        .row_of = saved.row_of_arrival});
+  ranks.wait(
+      ranks.all_to_all(sent, times(saved.sent, width), arrived, times(saved.received, width)));
+  return arrived;
+}
+
+// The way back: the sums over ranks of what they have of each token.
+void Experts::collect(Pass& pass, const Saved& saved, ConstArray parcels, Array own,
+                      int64_t width) const {
+  const Array returned = pass.scratch.take(most_sent(pass) * width, own.type);
+  Communicator& ranks = pass.ranks.experts;
+  ranks.wait(
+      ranks.all_to_all(parcels, times(saved.received, width), returned, times(saved.sent, width)));
+  pass.kernels.run(kernels::CombineRows{.tokens = pass.own_rows(),
+                                        .chosen = ranks.size(),
+                                        .width = width,
+                                        .row_of = saved.parcel_of,
+                                        .x = returned,
+                                        .y = own});
 }
 
 void Experts::to_experts(Pass& pass, const Saved& saved, ConstArray own, Array rows) const {
   const ArenaScope scope(pass.scratch);
-  const bool alone = is_alone(pass);
-  const Array sent = alone ? rows : pass.scratch.take(own_count(pass) * hidden_, own.type);
-  pass.kernels.run(kernels::GatherRows{.rows = own_count(pass),
+  pass.kernels.run(kernels::GatherRows{.rows = saved.rows,
                                        .width = hidden_,
                                        .index = saved.choice_of,
+                                       .divisor = chosen_,
                                        .row_of = saved.row_of,
-                                       .divisor = chosen_ * split_.parts,
-                                       .x = own,
-                                       .y = sent});
-  if (alone) return;
-  const Array arrived = pass.scratch.take(most_rows(pass) * hidden_, own.type);
-  Communicator& ranks = pass.ranks.experts;
-  ranks.wait(
-      ranks.all_to_all(sent, times(saved.sent, hidden_), arrived, times(saved.received, hidden_)));
-  pass.kernels.run(kernels::GatherRows{
-      .rows = saved.rows, .width = hidden_, .index = saved.arrival_of, .x = arrived, .y = rows});
+                                       .tokens = saved.parcels,
+                                       .x = dispatch(pass, saved, own, hidden_),
+                                       .y = rows});
 }
 
+// A token's rows are summed up where they are, so that they travel as one.
 void Experts::from_experts(Pass& pass, const Saved& saved, ConstArray rows, Array own) const {
   const ArenaScope scope(pass.scratch);
-  ConstArray back = rows;
-  if (!is_alone(pass)) {
-    const Array ordered = pass.scratch.take(most_rows(pass) * hidden_, own.type);
-    pass.kernels.run(kernels::GatherRows{.rows = saved.rows,
-                                         .width = hidden_,
-                                         .index = saved.row_of_arrival,
-                                         .x = rows,
-                                         .y = ordered});
-    const Array returned = pass.scratch.take(own_count(pass) * hidden_, own.type);
-    Communicator& ranks = pass.ranks.experts;
-    ranks.wait(ranks.all_to_all(ordered, times(saved.received, hidden_), returned,
-                                times(saved.sent, hidden_)));
-    back = returned;
-  }
-  pass.kernels.run(kernels::CombineRows{.tokens = pass.own_rows(),
-                                        .chosen = chosen_ * split_.parts,
+  const bool alone = is_alone(pass);
+  const Array sums = alone ? own : pass.scratch.take(most_received(pass) * hidden_, own.type);
+  pass.kernels.run(kernels::CombineRows{.tokens = saved.parcels,
+                                        .chosen = chosen_,
                                         .width = hidden_,
                                         .row_of = saved.row_of,
-                                        .x = back,
-                                        .y = own});
+                                        .x = rows,
+                                        .y = sums});
+  if (!alone) collect(pass, saved, sums, own, hidden_);
 }
 
 void Experts::weights_to_experts(Pass& pass, const Saved& saved, const float* own) const {
   const ArenaScope scope(pass.scratch);
-  const bool alone = is_alone(pass);
-  float* const sent = alone ? saved.weights : pass.scratch.take<float>(own_count(pass));
-  pass.kernels.run(kernels::GatherNumbers{.count = own_count(pass),
+  const ConstArray arrived = dispatch(pass, saved, ConstArray(own), chosen_);
+  pass.kernels.run(kernels::GatherNumbers{.count = saved.rows,
                                           .index = saved.choice_of,
-                                          .divisor = split_.parts,
-                                          .x = own,
-                                          .y = sent});
-  if (alone) return;
-  auto* const arrived = pass.scratch.take<float>(most_rows(pass));
-  Communicator& ranks = pass.ranks.experts;
-  ranks.wait(ranks.all_to_all(ConstArray(sent), saved.sent, Array(arrived), saved.received));
-  pass.kernels.run(kernels::GatherNumbers{
-      .count = saved.rows, .index = saved.arrival_of, .x = arrived, .y = saved.weights});
+                                          .x = static_cast<const float*>(arrived.data),
+                                          .y = saved.weights});
 }
 
 void Experts::weights_from_experts(Pass& pass, const Saved& saved, const float* rows,
                                    float* own) const {
   const ArenaScope scope(pass.scratch);
-  const float* back = rows;
-  if (!is_alone(pass)) {
-    auto* const ordered = pass.scratch.take<float>(most_rows(pass));
-    pass.kernels.run(kernels::GatherNumbers{
-        .count = saved.rows, .index = saved.row_of_arrival, .x = rows, .y = ordered});
-    auto* const returned = pass.scratch.take<float>(own_count(pass));
-    Communicator& ranks = pass.ranks.experts;
-    ranks.wait(ranks.all_to_all(ConstArray(ordered), saved.received, Array(returned), saved.sent));
-    back = returned;
-  }
-  pass.kernels.run(kernels::GatherNumbers{.count = pass.own_rows() * chosen_,
-                                          .index = saved.row_of,
-                                          .terms = split_.parts,
-                                          .x = back,
-                                          .y = own});
+  const bool alone = is_alone(pass);
+  float* const numbers = alone ? own : pass.scratch.take<float>(most_received(pass) * chosen_);
+  pass.kernels.run(kernels::GatherNumbers{
+      .count = saved.parcels * chosen_, .index = saved.row_of, .x = rows, .y = numbers});
+  if (!alone) collect(pass, saved, ConstArray(numbers), Array(own), chosen_);
 }
 
 void Experts::activate(Pass& pass, const Saved& saved, Array active) const {
@@ -279,7 +281,7 @@ void Experts::activate(Pass& pass, const Saved& saved, Array active) const {
 Experts::Saved Experts::forward(Pass& pass, const int32_t* taken, const float* weights,
                                 ConstArray x, Array y) const {
   Saved saved;
-  order_own(pass, taken, saved);
+  order(pass, taken, saved);
   const ArenaScope scope(pass.scratch);
   const int64_t most = most_rows(pass);
   saved.weights = pass.kept.take<float>(most);

@@ -61,15 +61,16 @@ struct ExpertSplit {
 
 class Experts {
  public:
-  /// A row is a token sent to an expert or to a part of one.
+  /// A parcel is a token at a rank that has experts of it, sent there once whatever their number; a
+  /// row is a token at one of these experts. Alone, a rank's own tokens are its parcels.
   struct Saved {
-    int32_t* choice_of = nullptr;  // for own tokens' rows, sorted by expert (routing.h)
-    int32_t* row_of = nullptr;
-    std::vector<int64_t> sent, received;  // rows to and from each rank
-    int64_t rows = 0;                     // received
-    int64_t* offsets = nullptr;           // of received rows by this rank's experts
-    int32_t* arrival_of = nullptr;        // by row in that order, its place on arrival
-    int32_t* row_of_arrival = nullptr;    // the inverse
+    int32_t* token_of = nullptr;          // by parcel sent, sorted by rank: token · ranks + rank
+    int32_t* parcel_of = nullptr;         // the inverse, [own rows, ranks]; -1: not sent there
+    std::vector<int64_t> sent, received;  // parcels to and from each rank
+    int64_t parcels = 0, rows = 0;        // received
+    int64_t* offsets = nullptr;           // of rows by this rank's experts
+    int32_t* choice_of = nullptr;         // by row, sorted by expert (routing.h)
+    int32_t* row_of = nullptr;            // [parcels, chosen]
     float* weights = nullptr;             // of each row's output
     kernels::Array input, up;
     kernels::Array active;  // if kept
@@ -89,17 +90,23 @@ class Experts {
                 float* dweights) const;
 
  private:
-  int64_t own_count(const Pass& pass) const { return pass.own_rows() * chosen_ * split_.parts; }
+  static int64_t ranks(const Pass& pass) { return pass.ranks.experts.size(); }
+  static bool is_alone(const Pass& pass) { return ranks(pass) == 1; }
+  int64_t most_sent(const Pass& pass) const;
+  static int64_t most_received(const Pass& pass) { return pass.own_rows() * ranks(pass); }
   int64_t most_rows(const Pass& pass) const;
-  void order_own(Pass& pass, const int32_t* taken, Saved& saved) const;
-  void order_arrivals(Pass& pass, const int64_t* own_offsets, Saved& saved) const;
+  void order(Pass& pass, const int32_t* taken, Saved& saved) const;
+  void order_parcels(Pass& pass, const int32_t* taken, Saved& saved) const;
+  kernels::ConstArray dispatch(Pass& pass, const Saved& saved, kernels::ConstArray own,
+                               int64_t width) const;
+  void collect(Pass& pass, const Saved& saved, kernels::ConstArray parcels, kernels::Array own,
+               int64_t width) const;
   void to_experts(Pass& pass, const Saved& saved, kernels::ConstArray own,
                   kernels::Array rows) const;
   void from_experts(Pass& pass, const Saved& saved, kernels::ConstArray rows,
                     kernels::Array own) const;
   void weights_to_experts(Pass& pass, const Saved& saved, const float* own) const;
   void weights_from_experts(Pass& pass, const Saved& saved, const float* rows, float* own) const;
-  bool is_alone(const Pass& pass) const { return pass.ranks.experts.size() == 1; }
 
   void activate(Pass& pass, const Saved& saved, kernels::Array active) const;
 

@@ -5,7 +5,7 @@
 FOLDER holds mlm (a tree of Megatron-LM), te_stub and ssm_stub (stand-ins for Transformer Engine and others), cpu_driver.py (runs jobs with torch.cuda pretended) and
 venv/bin/python (3.12 with torch, einops, triton, numpy).
   logits   transformers' tiny models of CASES become runs at each of LAYOUTS; the logits are transformers' to 8e-6 of their mean size (gated delta nets: 1e-4)
-  losses   runs are resharded, optimizer included, and continued at each of LAYOUTS: losses (MTP layers' and balancing ones, too) are those of Megatron-LM's own continuation, to 1e-5 in fp32 and 2.5e-5 in bf16
+  losses   runs are resharded, optimizer included, and continued at each of LAYOUTS: losses (MTP layers' and balancing ones, too) are those of Megatron-LM's own continuation, to 1e-5 in fp32 and 5e-5 in bf16
   trained  `ferry train` continues those of TRAINED at each of LAYOUTS and saves at iteration SAVED, from which Megatron-LM goes on at the same layout: losses as before
 Prints a table; fails when anything differs."""
 import json, os, re, shlex, subprocess, sys, tempfile
@@ -25,7 +25,8 @@ STAGES = {part: ' --decoder-first-pipeline-num-layers 3' for part in ('nemotron3
 BAR = 8e-6
 # Models with gated delta nets: transformers' own fp32 is 2.5e-5 to 5.4e-5 away from its fp64.
 BARS = {'qwen3_next': 1e-4, 'qwen3_5_text': 1e-4, 'qwen3_5_moe_text': 1e-4}
-LOSS_BARS = {'g_f32_glm45_mtp': 1e-5, 'g_glm45_mtp': 2.5e-5, 'g_f32_gptoss': 1e-5, 'g_f32_qwen3next': 1e-5, 'g_f32_nemotron3': 1e-5}
+# In bf16 Megatron-LM's own continuations of a mixture, on one rank and on two, are up to 3.9e-5 apart.
+LOSS_BARS = {'g_f32_glm45_mtp': 1e-5, 'g_glm45_mtp': 5e-5, 'g_f32_gptoss': 1e-5, 'g_f32_qwen3next': 1e-5, 'g_f32_nemotron3': 1e-5}
 OF_TRAINING = {'glm45': '--moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4', 'gptoss': '--no-bias-dropout-fusion --expert-tensor-parallel-size 1 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 1e-3',
                'nemotron': '--disable-mamba-mem-eff-path'}  # what a model does not say, by a part of the run's name
 PROGRAMS = {'nemotron': 'pretrain_hybrid.py'}
@@ -81,7 +82,11 @@ def model_flags(ferry, run, work):
     call(ferry, 'convert', run, f'{work}/hf', '--to', 'hf', '--overwrite')
     said = call(ferry, 'convert', f'{work}/hf', f'{work}/again', '--to', 'torch_dist', '--overwrite')
     words = shlex.split(re.search(r'^load with (.*)$', said, re.M)[1])
-    return words[words.index('--use-checkpoint-args') + 1:]
+    words = words[words.index('--use-checkpoint-args') + 1:]
+    if '--hybrid-layer-pattern' in words:  # which the run has, with its stages
+        at = words.index('--hybrid-layer-pattern')
+        del words[at:at + 2]
+    return words
 
 def trained(ferry, load, save, words, ranks):
     """Continues a run with ferry train, all ranks in one process."""

@@ -22,14 +22,16 @@ class ForwardEach<Derived, Operation, Rest...> : public ForwardEach<Derived, Res
 
 /// All operations of Kernels.
 template <typename Derived>
-using ForwardingKernels = ForwardEach<
-    Derived, Matmul, GroupedMatmul, GroupedMatmulGradient, GroupedBias, GroupedBiasGradient,
-    NormForward, NormBackward, EmbeddingForward, EmbeddingBackward, Rotary, AttentionForward,
-    AttentionMerge, AttentionSink, AttentionSinkGradient, AttentionBackward, ActivationForward,
-    ActivationBackward, CrossEntropy, LogitMaximum, LogitSums, CrossEntropyGradient, RouterForward,
-    RouterBackward, ZLoss, ExpertCounts, BalanceLoss, ChosenRanks, ExpertOrder, ExpertBiasStep, GatherRows,
-    CombineRows, GatherNumbers, Copy, CopyRows, Clear, Add, Scale, GateRows, GateRowsBackward,
-    SumRows, Dropout, SumOfSquares, WeightedSum, FillNormal, FillConstant, ClipScale, AdamStep,
-    SgdStep, AdemamixStep, AbsoluteMaximum, CurrentScale, DelayedScales, Quantize, Float8Matmul>;
+using ForwardingKernels =
+    ForwardEach<Derived, Matmul, GroupedMatmul, GroupedMatmulGradient, GroupedBias,
+                GroupedBiasGradient, NormForward, NormBackward, EmbeddingForward, EmbeddingBackward,
+                Rotary, AttentionForward, AttentionMerge, AttentionSink, AttentionSinkGradient,
+                AttentionBackward, ActivationForward, ActivationBackward, CrossEntropy,
+                LogitMaximum, LogitSums, CrossEntropyGradient, RouterForward, RouterBackward, ZLoss,
+                ExpertCounts, BalanceLoss, ChosenRanks, ExpertOrder, ExpertBiasStep, GatherRows,
+                CombineRows, GatherNumbers, Copy, CopyRows, Clear, Add, Scale, GateRows,
+                GateRowsBackward, SumRows, Dropout, SumOfSquares, WeightedSum, FillNormal,
+                FillConstant, ClipScale, AdamStep, SgdStep, AdemamixStep, AbsoluteMaximum,
+                CurrentScale, DelayedScales, Quantize, Float8Matmul>;
 
 }  // namespace ferry::kernels

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 
-from ferry_steps import SMALL, median, qwen3_30b_a3b
+from ferry_steps import SMALL, median, operations, qwen3_30b_a3b, shape
 
 parser = argparse.ArgumentParser()
 parser.add_argument('ferry')
@@ -37,10 +37,8 @@ sequence, saved = 4096, a.steps // 2
 model = qwen3_30b_a3b(a.layers)
 if a.processor:
     sequence = 64
-    model = ('--bf16 --mock-data --tokenizer-type NullTokenizer --normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope --lr 1e-4 '
-             f'--untie-embeddings-and-output-weights --vocab-size 500 --seq-length 64 --max-position-embeddings 64 --num-layers {a.layers} --hidden-size 64 '
-             '--ffn-hidden-size 96 --num-attention-heads 4 --moe-ffn-hidden-size 32 --num-experts 8 --moe-router-topk 2 --moe-router-load-balancing-type none '
-             '--moe-grouped-gemm --eval-iters 0 --log-interval 1 --attention-dropout 0 --hidden-dropout 0').split()
+    model = shape(sequence, 500, f'--num-layers {a.layers} --hidden-size 64 --ffn-hidden-size 96 --num-attention-heads 4 --num-query-groups 4 --moe-ffn-hidden-size 32 '
+                  '--num-experts 8 --moe-router-topk 2 --moe-router-load-balancing-type none --moe-grouped-gemm', 'cpu')
 batch = a.micro_batch * a.accumulate * a.gpus
 words = [*model, *SMALL, '--micro-batch-size', str(a.micro_batch), '--global-batch-size', str(batch), '--train-iters', str(a.steps)]
 if a.recompute:
@@ -89,15 +87,11 @@ def speed(name, training):
     return seconds
 
 
-def operations(layout):
+def print_operations(layout):
     """Of rank 0 in its second step, the longest first."""
-    text = Training(layout, '--timing-log-level', '2', '--exit-interval', '2').end().text
-    seen = {}
-    for ms, name in re.findall(r'^ +([\d.]+) ms, +\d+ times: (.*)$', text, re.M):
-        seen = {} if name in seen else seen
-        seen[name] = float(ms)
-    longest = sorted(seen.items(), key=lambda item: -item[1])[:8]
-    print(f'  operations of rank 0: {sum(seen.values()):.1f} ms of it; {", ".join(f"{name} {ms:.1f}" for name, ms in longest)}', flush=True)
+    times = operations(Training(layout, '--timing-log-level', '2', '--exit-interval', '2').end().text)
+    longest = sorted(times.items(), key=lambda item: -item[1])[:8]
+    print(f'  operations of rank 0: {sum(times.values()):.1f} ms of it; {", ".join(f"{name} {ms:.1f}" for name, ms in longest)}', flush=True)
 
 
 def compare(name, training, expected, limit):
@@ -110,7 +104,7 @@ def compare(name, training, expected, limit):
 os.makedirs(a.work, exist_ok=True)
 first = Training(WHOLE).end()
 speed(f'EP{a.gpus} DP{a.gpus}, bf16', first)
-operations(WHOLE)
+print_operations(WHOLE)
 if not a.processor:
     speed('FP8', Training(WHOLE, '--fp8-format', 'hybrid', '--fp8-recipe', 'delayed').end())
 

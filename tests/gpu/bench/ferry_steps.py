@@ -1,6 +1,7 @@
 """How long steps of `ferry train` take: what the benches of training on GPUs share."""
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -8,9 +9,9 @@ import sys
 SMALL = ['--use-distributed-optimizer', '--use-precision-aware-optimizer', '--main-grads-dtype', 'bf16', '--exp-avg-dtype', 'bf16', '--exp-avg-sq-dtype', 'bf16']
 
 
-def shape(sequence, vocabulary, words):
+def shape(sequence, vocabulary, words, device='cuda'):
     """ferry train's arguments for a model in bf16 on random tokens."""
-    return ('--device cuda --bf16 --mock-data --tokenizer-type NullTokenizer --normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope '
+    return (f'--device {device} --bf16 --mock-data --tokenizer-type NullTokenizer --normalization RMSNorm --swiglu --disable-bias-linear --position-embedding-type rope '
             '--untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 --group-query-attention --lr 1e-4 --eval-iters 0 --log-interval 1 '
             f'--vocab-size {vocabulary} --seq-length {sequence} --max-position-embeddings {sequence} {words}').split()
 
@@ -22,6 +23,16 @@ def llama_8b(layers, sequence=4096):
 def qwen3_30b_a3b(layers, sequence=4096):
     return shape(sequence, 151936, f'--num-layers {layers} --hidden-size 2048 --ffn-hidden-size 6144 --num-attention-heads 32 --num-query-groups 4 --kv-channels 128 '
                  '--moe-ffn-hidden-size 768 --num-experts 128 --moe-router-topk 8 --moe-router-load-balancing-type none --moe-grouped-gemm --qk-layernorm --rotary-base 1000000')
+
+
+def operations(text):
+    """Milliseconds that each operation takes of the last step of what ferry train printed with --timing-log-level 2."""
+    seen = {}
+    for ms, name in re.findall(r'^ +([\d.]+) ms, +\d+ times: (.*)$', text, re.M):
+        if name in seen:
+            seen = {}  # the next step's begin
+        seen[name] = float(ms)
+    return seen
 
 
 def median(times):

@@ -15,7 +15,7 @@ import os
 import re
 import subprocess
 
-from ferry_steps import SMALL, llama_8b, qwen3_30b_a3b, train
+from ferry_steps import SMALL, llama_8b, operations, qwen3_30b_a3b, train
 
 SHARDED = ' --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather'
 LLAMA = [*llama_8b(8), '--micro-batch-size', '1', '--global-batch-size', '8']
@@ -54,16 +54,6 @@ def steps(model, layout, count, gpus):
     return 1000 * seconds, re.findall(r'lm loss: (\S+)', text)[-1], text
 
 
-def operations(model, layout, gpus):
-    """Milliseconds of the last step."""
-    seen = {}
-    for ms, name in re.findall(r'^ +([\d.]+) ms, +\d+ times: (.*)$', steps(model, layout + ' --timing-log-level 2', 3, gpus)[2], re.M):
-        if name in seen:
-            seen = {}  # the next step's begin
-        seen[name] = float(ms)
-    return sum(seen.values())
-
-
 machine = subprocess.run(['nvidia-smi', '-L'], capture_output=True, text=True, check=True).stdout.count('\n')
 alone = {}
 for name in a.layouts or [name for name, layout in LAYOUTS.items() if layout[0] <= machine]:
@@ -79,4 +69,5 @@ for name in a.layouts or [name for name, layout in LAYOUTS.items() if layout[0] 
     time, loss, _ = steps(model, f'{layout} {common}', a.steps, gpus)
     print(f'{name}: {time:.1f} ms a step, loss {loss}, {alone[key] / time:.3f} x one GPU', flush=True)
     if a.times:
-        print(f'    operations of rank 0: {operations(model, f"{layout} {common}", gpus):.1f} ms of it', flush=True)
+        times = operations(steps(model, f'{layout} {common} --timing-log-level 2', 3, gpus)[2])
+        print(f'    operations of rank 0: {sum(times.values()):.1f} ms of it', flush=True)

@@ -8,7 +8,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/format/dcp/dcp_safetensors.h"
 #include "ckpt/format/deepspeed/deepspeed.h"

@@ -13,7 +13,6 @@ set(public_headers
     ckpt/base/box.h
     ckpt/base/dtype.h
     ckpt/base/error.h
-    ckpt/base/option_name.h
     ckpt/checkpoint.h
     ckpt/core/catalog.h
     ckpt/engine/engine.h

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/other_programs.h"
 #include "convert/check/names.h"
 

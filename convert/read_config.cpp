@@ -9,7 +9,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "convert/config/expressible.h"
 #include "convert/config/layer_values.h"
 #include "convert/config/number_checks.h"

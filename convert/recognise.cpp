@@ -12,7 +12,6 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/io/file_system.h"
 #include "ckpt/megatron/model/hybrid_layers.h"

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/state/vocabulary.h"
 
 namespace ferry {

@@ -11,7 +11,7 @@
 // - ckpt/checkpoint.h: open_checkpoint(), the tensors of a checkpoint of any format
 // - ckpt/engine/engine.h: read_tensor(), the elements of one of them
 // - ckpt/memory/: save() and AsyncSaver from your program's memory; load() and TensorStream into it
-// - ckpt/base/option_name.h: spell_options(), messages in your program's words for options
+// - ckpt/base/error.h: Error, and spell_options(), messages in your program's words for options
 //
 // Components of their own, with what they need: estimate/estimate.h (ferry::estimate),
 // ckpt/group/mpi/mpi_group.h (ferry::mpi).
@@ -23,7 +23,7 @@
 // environment TMPDIR alone is read, for the folder that large zstd streams are decoded in.
 #pragma once
 
-#include "ckpt/base/option_name.h"    // IWYU pragma: export
+#include "ckpt/base/error.h"          // IWYU pragma: export
 #include "ckpt/checkpoint.h"          // IWYU pragma: export
 #include "ckpt/engine/engine.h"       // IWYU pragma: export
 #include "ckpt/memory/async_saver.h"  // IWYU pragma: export

@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/other_programs.h"

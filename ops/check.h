@@ -40,7 +40,7 @@ struct CheckReport {
 /// Checks the folder `path`, from headers and small files alone: what is wrong is in the report and
 /// not thrown. A hub cache leads to its snapshot. not_found when nothing is there; invalid for what
 /// is no Hugging Face folder; as open_checkpoint() for `options.like`. Findings name options as
-/// option() does (ckpt/base/option_name.h).
+/// option() does (ckpt/base/error.h).
 CheckReport check(const std::string& path, const CheckOptions& options = {});
 
 }  // namespace ferry

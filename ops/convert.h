@@ -99,7 +99,7 @@ struct ConvertReport {
 /// was.
 /// A Hugging Face folder that was written is checked as check() does (ops/check.h), by its headers:
 /// what is found is among the warnings.
-/// Messages name options as option() does (ckpt/base/option_name.h).
+/// Messages name options as option() does (ckpt/base/error.h).
 ConvertReport convert(const ConvertOptions& options);
 
 /// A checkpoint's model as convert() would write it for Hugging Face, to be read: its tensors are

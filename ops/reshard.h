@@ -65,7 +65,7 @@ struct ReshardReport {
 
 /// invalid when options exclude each other or the target stands in the way; otherwise as
 /// open_checkpoint, state_of, retarget, the format's writer, check and run. On any error the target
-/// is as it was. Messages name options as option() does (ckpt/base/option_name.h).
+/// is as it was. Messages name options as option() does (ckpt/base/error.h).
 ReshardReport reshard(const ReshardOptions& options);
 
 }  // namespace ferry

@@ -1,14 +1,20 @@
-// The one exception type of the project.
+// The one exception type of the project, and how its messages name the options of operations.
 //
 // Everything that a file, a flag or the environment can cause is reported as a ferry::Error whose
 // kind a caller can act on and whose message names the file, the tensor, what was expected, what
 // was found and what to do next. Assertions are for our own bugs only.
+//
+// A library cannot know how its caller spells an option: as a member of a struct, a flag of a
+// command line or a keyword of another language. Messages therefore name options with option(),
+// and a front end passes them through spell_options() before it shows them.
 #pragma once
 
 #include <fmt/core.h>
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -69,4 +75,35 @@ template <typename... Args>
   throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
 }
 
+/// A member of an options struct, or of a struct in it, and a value of it where the message is
+/// about one. The name consists of letters, digits and underscores. In a message it follows a blank
+/// or a parenthesis, or begins it. As an argument of fmt it reads "options.optimizer=none", with a
+/// value of other characters than those and '-' in quotes: "options.only='model.*'".
+struct OptionName {
+  std::string_view name;
+  std::string_view value;
+};
+
+constexpr OptionName option(std::string_view name, std::string_view value = {}) {
+  return {name, value};
+}
+
+/// "options.optimizer=none"
+std::string to_string(const OptionName& option);
+
+/// The front end's words for an option; nothing where it has no such option, which then stays.
+using OptionSpelling = std::function<std::optional<std::string>(const OptionName& option)>;
+
+/// The message with each option in the words of `spelling`.
+std::string spell_options(std::string_view message, const OptionSpelling& spelling);
+
 }  // namespace ferry
+
+template <>
+struct fmt::formatter<ferry::OptionName> {
+  constexpr auto parse(format_parse_context& context) { return context.begin(); }
+  template <typename Context>
+  auto format(const ferry::OptionName& option, Context& context) const {
+    return fmt::format_to(context.out(), "{}", ferry::to_string(option));
+  }
+};

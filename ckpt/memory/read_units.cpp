@@ -6,7 +6,6 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/base/size_text.h"
 #include "ckpt/core/plan_part.h"
 #include "ckpt/engine/source_files.h"

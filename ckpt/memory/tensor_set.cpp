@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/core/plan_quantised.h"
 #include "ckpt/engine/transfers/transfer.h"
 #include "ckpt/io/staging/reader_lock.h"

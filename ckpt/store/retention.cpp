@@ -4,7 +4,6 @@
 #include <map>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/io/staging/leftovers.h"
 
 namespace ferry {

@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/io/staging/lock_record.h"
 
 namespace ferry {

@@ -10,7 +10,6 @@
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
 #include "ckpt/base/name_pattern.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/store/run_folder.h"
 
 namespace ferry {

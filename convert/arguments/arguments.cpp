@@ -11,7 +11,6 @@
 #include <variant>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/model/attention_kinds.h"
 #include "ckpt/megatron/model/hybrid_layers.h"

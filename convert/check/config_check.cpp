@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/quantised_tensors.h"
 #include "convert/check/embedding.h"
 #include "convert/config_value.h"

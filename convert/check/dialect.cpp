@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "ckpt/base/option_name.h"
+#include "ckpt/base/error.h"
 #include "convert/config_value.h"
 #include "convert/language_part.h"
 #include "convert/model/expert_names.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "convert/check/embedding.h"
 #include "convert/config_value.h"
 #include "convert/language_part.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/base/option_name.h"
+#include "ckpt/base/error.h"
 #include "ckpt/megatron/model/parameter_names.h"
 #include "convert/config_value.h"
 #include "convert/language_part.h"

@@ -11,7 +11,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "convert/carried_files.h"
 #include "convert/check/embedding.h"

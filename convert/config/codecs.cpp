@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "ckpt/base/checked.h"
-#include "ckpt/base/option_name.h"
+#include "ckpt/base/error.h"
 #include "convert/config/activation_names.h"
 #include "convert/config/layer_values.h"
 #include "convert/config_value.h"

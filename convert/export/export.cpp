@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "convert/arguments/arguments.h"
 #include "convert/base_only.h"

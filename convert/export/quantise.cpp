@@ -12,7 +12,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "convert/check/embedding.h"
 #include "convert/export/quantisation_config.h"
 #include "convert/export/quantised_form.h"

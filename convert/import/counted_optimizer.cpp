@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/torch/optimizer_facts.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/io/file_system.h"

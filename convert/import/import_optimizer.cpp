@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/run_arguments.h"
 #include "ckpt/megatron/optimizer/buckets/model_buffers.h"

@@ -9,7 +9,6 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "convert/model/constant.h"

@@ -13,7 +13,6 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/core/quantised.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"

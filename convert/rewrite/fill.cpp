@@ -12,7 +12,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/core/quantised.h"
 #include "ckpt/engine/engine.h"
 #include "convert/rewrite/expert_forms.h"

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/format/hugging_face/json_events.h"
 #include "ckpt/format/hugging_face/quantised_tensors.h"

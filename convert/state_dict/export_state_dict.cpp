@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/core/recipe_compose.h"
 #include "convert/rewrite/rewrite.h"
 #include "convert/state_dict/state_dict.h"

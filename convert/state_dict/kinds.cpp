@@ -2,7 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "convert/language_part.h"
 #include "convert/state_dict/state_dict.h"

@@ -10,7 +10,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/engine/engine.h"
 #include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"

@@ -8,7 +8,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/core/quantised.h"
 #include "convert/import.h"
 #include "convert/model/hugging_face_tensors.h"

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 
 namespace ferry {
 namespace {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/optimizer/masters/weights.h"
 #include "ckpt/memory/tensor_set.h"
 #include "convert/check/names.h"

@@ -4,7 +4,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/glob.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/checkpoint.h"
 #include "convert/check/names.h"
 #include "ops/write_options.h"

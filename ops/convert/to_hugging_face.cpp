@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "convert/base_only.h"
 #include "convert/check/model_check.h"
 #include "convert/rewrite/rewrite.h"

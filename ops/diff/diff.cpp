@@ -11,7 +11,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/glob.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/io/staging/reader_lock.h"
 #include "convert/check/names.h"
 #include "convert/export.h"

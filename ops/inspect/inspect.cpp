@@ -3,7 +3,6 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/base/glob.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/parameter_count.h"
 #include "ckpt/format/torch/objects.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"

@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/format/other_programs.h"
 #include "ckpt/io/staging/staging.h"

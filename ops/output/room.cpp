@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/base/size_text.h"
 
 namespace ferry {

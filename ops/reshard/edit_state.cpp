@@ -4,7 +4,6 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/glob.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ops/write_options.h"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/megatron/fsdp/write/writer.h"
 #include "ckpt/megatron/model/args.h"

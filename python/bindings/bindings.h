@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ckpt/base/option_name.h"
+#include "ckpt/base/error.h"
 
 namespace ferry::python {
 

@@ -4,7 +4,6 @@
 #include <typeinfo>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/text.h"
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/memory/load.h"
 #include "python/bindings/bindings.h"
 #include "python/bindings/group.h"

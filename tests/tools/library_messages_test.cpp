@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "ckpt/base/option_name.h"
+#include "ckpt/base/error.h"
 #include "tests/tools/program.h"
 #include "tools/terminal/flags.h"
 #include "trainer/arguments/argument_row.h"

@@ -55,7 +55,7 @@ struct Program : testing::Test {
     return outcome;
   }
 
-  // An option as the libraries name it (ckpt/base/option_name.h), with what surrounds it; empty:
+  // An option as the libraries name it (ckpt/base/error.h), with what surrounds it; empty:
   // none.
   static std::string option_in(const std::string& text) {
     const std::string prefix = "options.";

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "ckpt/base/option_name.h"
+#include "ckpt/base/error.h"
 #include "tools/terminal/text.h"
 
 namespace ferry::tool {

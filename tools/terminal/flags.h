@@ -1,5 +1,5 @@
 // Messages of the libraries as this program shows them: with its flags in place of the options of
-// operations (ckpt/base/option_name.h).
+// operations (ckpt/base/error.h).
 //
 // What goes to standard error (print_aside) and what --json prints (json_text) is spelled there. A
 // report in text or HTML takes its notes, warnings and problems from here.

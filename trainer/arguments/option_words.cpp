@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "ckpt/base/option_name.h"
+#include "ckpt/base/error.h"
 
 namespace ferry {
 namespace {

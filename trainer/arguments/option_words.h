@@ -1,4 +1,4 @@
-// Options of the libraries (ckpt/base/option_name.h) as the arguments of a run.
+// Options of the libraries (ckpt/base/error.h) as the arguments of a run.
 #pragma once
 
 #include <string>

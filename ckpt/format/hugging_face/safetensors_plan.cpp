@@ -2,7 +2,6 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/hugging_face/quantised_tensors.h"
 
 namespace ferry {

@@ -1,7 +1,6 @@
 #include "ckpt/io/staging/staging.h"
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/io/staging/publish.h"
 #include "ckpt/io/staging/reader_lock.h"
 

@@ -6,7 +6,6 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/pipeline_checks.h"

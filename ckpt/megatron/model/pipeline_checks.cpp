@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 
 namespace ferry {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/model/parameter_names.h"
 
 namespace ferry {

@@ -6,7 +6,6 @@
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/base/name_list.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/torch/torch_file.h"
 #include "ckpt/megatron/model/args.h"
 #include "ckpt/megatron/model/parameter_names.h"

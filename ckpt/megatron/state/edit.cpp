@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/parameter_names.h"
 

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/format/pickle/values/draft.h"
 #include "ckpt/megatron/model/hybrid_layers.h"
 #include "ckpt/megatron/model/parameter_names.h"

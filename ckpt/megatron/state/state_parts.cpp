@@ -4,7 +4,6 @@
 #include <unordered_map>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 
 namespace ferry {
 

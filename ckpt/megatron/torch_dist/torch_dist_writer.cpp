@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/core/recipe_cutter.h"
 #include "ckpt/format/dcp/dcp_writer.h"
 #include "ckpt/format/pickle/values/draft.h"

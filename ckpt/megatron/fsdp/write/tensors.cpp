@@ -8,7 +8,6 @@
 
 #include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/core/recipe_cutter.h"
 #include "ckpt/megatron/model/model_layout.h"
 #include "ckpt/megatron/model/run_arguments.h"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/core/placed.h"
 #include "ckpt/format/dcp/dcp_writer.h"
 #include "ckpt/format/pickle/values/draft.h"

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/optimizer/masters/compare.h"
 #include "ckpt/megatron/optimizer/masters/shifted_buffer.h"
 #include "ckpt/megatron/optimizer/matrix_optimizer.h"

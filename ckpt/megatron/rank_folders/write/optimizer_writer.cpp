@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/optimizer/buckets/buffer_state.h"
 #include "ckpt/megatron/rank_folders/layer_wise.h"
 #include "ckpt/megatron/rank_folders/rank.h"

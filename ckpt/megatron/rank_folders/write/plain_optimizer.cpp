@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/optimizer/optimizer_entries.h"
 #include "ckpt/megatron/rank_folders/model.h"
 #include "ckpt/megatron/rank_folders/write/state_names.h"

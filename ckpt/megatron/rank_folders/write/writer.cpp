@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "ckpt/base/error.h"
-#include "ckpt/base/option_name.h"
 #include "ckpt/megatron/rank_folders/rank.h"
 #include "ckpt/megatron/rank_folders/write/optimizer_writer.h"
 #include "ckpt/megatron/rank_folders/write/rng.h"

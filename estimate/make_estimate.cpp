@@ -64,6 +64,7 @@ Architecture architecture_of(const TrainArguments& a,
   if (!described) return architecture;
   static_cast<PositionSettings&>(architecture) = *described;
   static_cast<LinearAttentionSizes&>(architecture) = *described;
+  static_cast<HybridSizes&>(architecture) = *described;
   static_cast<IndexerSizes&>(architecture) = *described;
   static_cast<LayerEmbeddingSizes&>(architecture) = *described;
   constexpr bool Architecture::*kOfLayerSpecs[] = {
@@ -87,7 +88,38 @@ Architecture architecture_of(const TrainArguments& a,
   architecture.sinks = described->sinks;
   architecture.glu_clamp = described->glu_clamp;
   architecture.glu_offset = described->glu_offset;
+  architecture.expert_width = described->expert_width;
   return architecture;
+}
+
+// Of forward and backward passes. Megatron-LM's formula is for layers of attention and an MLP.
+double operations_of_token(const TrainArguments& a, const Architecture& architecture,
+                           const std::vector<ModelTensor>& tensors, int64_t active,
+                           std::vector<std::string>& notes) {
+  if (architecture.any_linear() || architecture.is_hybrid()) {
+    constexpr double kOfParameter = 6;  // a product and a sum, in three passes
+    notes.emplace_back(
+        "operations are six for each parameter that a token passes: scores of attention and states "
+        "of other layers are left out");
+    const auto is_embedding = [](const ModelTensor& tensor) {
+      return tensor.name == "embedding.word_embeddings.weight";
+    };
+    const auto embedding = std::ranges::find_if(tensors, is_embedding);
+    const int64_t looked_up = embedding == tensors.end() || architecture.tied
+                                  ? 0
+                                  : element_count(embedding->shape, embedding->name);
+    return kOfParameter * static_cast<double>(active - looked_up);
+  }
+  if (architecture.index_heads > 0) {
+    notes.emplace_back(
+        "operations are counted without those of indexers, and as if each token attended to all "
+        "before it");
+  }
+  if (architecture.differs_by_layer()) {
+    notes.emplace_back(
+        "operations are counted as if all layers had the sizes of those with a window");
+  }
+  return floating_point_operations(a, 1) / static_cast<double>(*a.seq_length);
 }
 
 std::vector<RecomputeChoice> recompute_choices(const TrainArguments& arguments,
@@ -224,12 +256,8 @@ Estimate make_estimate(EstimateSource source, const EstimateOptions& options) {
   const Architecture architecture = architecture_of(a, source.model);
   const std::vector<ModelTensor> tensors = model_tensors(architecture, parameter_dtype(a));
   estimate.parameters = count_parameters(a, tensors, source.vocabulary);
-  if (architecture.differs_by_layer()) {
-    estimate.notes.push_back(
-        "operations are counted as if all layers had the sizes of those with a window");
-  }
   estimate.operations_per_token =
-      floating_point_operations(a, 1) / static_cast<double>(*a.seq_length);
+      operations_of_token(a, architecture, tensors, estimate.parameters.active, estimate.notes);
   std::vector<StagePlan> stages;
   try {
     if (const auto reasons = untrainable_reasons(architecture); !reasons.empty()) {

@@ -151,6 +151,15 @@ bool is_text(const FileSystem& files, const std::string& path) {
       begin, [](char c) { return c >= 0 && c < ' ' && c != '\n' && c != '\t' && c != '\r'; });
 }
 
+// A converted model does not say how it is trained, and Megatron-LM trains mixtures on several
+// tensor ranks in no other way.
+void assume_sequence_parallel(EstimateSource& source, const Value& args) {
+  TrainArguments& a = source.arguments;
+  if (args.has("sequence_parallel") || !a.num_experts || a.tensor_model_parallel_size == 1) return;
+  a.sequence_parallel = true;
+  source.notes.push_back("--sequence-parallel is taken");
+}
+
 void read_checkpoint(EstimateSource& source, const std::shared_ptr<const FileSystem>& files,
                      const std::string& path, std::span<const std::string> words) {
   const Checkpoint checkpoint = open_checkpoint(files, path, {});
@@ -171,6 +180,7 @@ void read_checkpoint(EstimateSource& source, const std::shared_ptr<const FileSys
   }
   source.arguments = default_arguments();
   take_namespace(source, checkpoint.args.value);
+  assume_sequence_parallel(source, checkpoint.args.value);
   source.model = read_arguments(checkpoint.args.value, path).architecture;
 }
 

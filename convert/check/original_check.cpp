@@ -137,6 +137,8 @@ class OriginalComparison {
   void compare_members(const json& own, const json& other, const std::string& before) {
     for (const auto& [key, value] : other.items()) {
       if (has_name(kFree, key) || value.is_null()) continue;
+      // Which of no windows would be left out.
+      if (key == "max_window_layers" && !boolean_of(own, "use_sliding_window", false)) continue;
       const auto member = own.find(key);
       const std::string name = before + key;
       if (member == own.end() || member->is_null()) continue;  // another release's default

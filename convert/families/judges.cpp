@@ -15,7 +15,7 @@ constexpr std::string_view kMegatronLm = "Megatron-LM", kCore = "Megatron Core",
 // check_bridge.py and check_language_parts.py for models.
 constexpr Judges kJudges[] = {
     {"apertus", "Megatron-LM (swiss-ai)", "Megatron-LM (swiss-ai)"},
-    {"bailing_moe_v2", kNone, kNone},  // transformers has no class of them
+    {"bailing_moe_v2", kNone, kBridge},
     {"deepseek_v2", kCore, kBoth},
     {"deepseek_v3", kMegatronLm, kBoth},
     {"deepseek_v32", kMegatronLm, kMegatronLm},
@@ -31,7 +31,7 @@ constexpr Judges kJudges[] = {
     {"hy_v3", kNone, kBoth},
     {"kimi_k2", "as deepseek_v3", "as deepseek_v3"},
     {"llama", kMegatronLm, kBoth},
-    {"mimo", kNone, kNone},  // transformers has no class of them
+    {"mimo", kNone, kBridge},
     {"minimax_m2", kNone, kBridge},
     {"ministral3", kNone, kBoth},
     {"mistral", kCore, kBoth},

@@ -23,6 +23,7 @@
 #include "convert/import/import_tensors.h"
 #include "convert/language_part.h"
 #include "convert/model/quantised_values.h"
+#include "convert/recognise.h"
 #include "convert/tokenizer.h"
 
 namespace ferry {
@@ -241,6 +242,14 @@ Import import_model(const Checkpoint& stored, const ImportOptions& options) {
         fmt::format("its layers are those of {}: Megatron Bridge loads them, Megatron-LM alone has "
                     "none of that kind",
                     spec->function));
+  }
+  // Arguments name no type: another family that has the same models may come first.
+  const std::string& recognised = choose_family(a, std::nullopt, checkpoint.path).name;
+  if (recognised != result.family) {
+    state.warnings.push_back(
+        fmt::format("of Megatron's arguments it is recognised as {}: {} makes "
+                    "a model of its own type again",
+                    recognised, option("family", result.family)));
   }
   state.source = checkpoint.catalog;
   state.tensors = std::move(tensors.tensors);

@@ -7,14 +7,21 @@
 #include <compare>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "ckpt/base/error.h"
+#include "ckpt/format/hugging_face/hugging_face.h"
 #include "ckpt/megatron/state/edit.h"
 #include "ckpt/megatron/state/norm_names.h"
 #include "convert/adapters.h"
+#include "convert/language_part.h"
 #include "convert/model/expert_names.h"
+#include "convert/recognise.h"
 
 namespace ferry {
 namespace {
@@ -211,8 +218,33 @@ bool have_common_names(const Catalog& a, const Catalog& b) {
   return common > 0 && 4 * common >= std::min(a.entries.size(), b.entries.size());
 }
 
+// The family that config.json of a model names; nothing where there is none that is known.
+std::optional<std::string> named_family_of(const Checkpoint& model) {
+  if (model.format != Format::hugging_face) return std::nullopt;
+  try {
+    const auto config = read_hugging_face_config(*model.catalog->file_system, model.path);
+    if (!config) return std::nullopt;
+    return choose_family(language_config(*config), std::nullopt, model.path).family->name;
+  } catch (const Error&) {  // the tensors are compared all the same
+    return std::nullopt;
+  }
+}
+
+// The names that the other's own family has for the tensors, where the run can be of that one.
+Views views_as(const Checkpoint& checkpoint, const Checkpoint& other) {
+  if (const auto family = named_family_of(other)) {
+    try {
+      return hugging_face_views(checkpoint, family);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::mismatch) throw;
+    }
+  }
+  return hugging_face_views(checkpoint, std::nullopt);
+}
+
 // Views of a Megatron checkpoint for comparison with a Hugging Face one.
-Views mapped_views(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
+Views mapped_views(const Checkpoint& checkpoint, const Checkpoint& other,
+                   std::vector<std::string>& notes) {
   const auto optimizer =
       std::count_if(checkpoint.catalog->entries.begin(), checkpoint.catalog->entries.end(),
                     [](const Entry& entry) { return entry.role == Role::optimizer; });
@@ -222,7 +254,7 @@ Views mapped_views(const Checkpoint& checkpoint, std::vector<std::string>& notes
     note += fmt::format("; {} of the optimizer, which has none there, are left out", optimizer);
   }
   notes.push_back(std::move(note));
-  return hugging_face_views(checkpoint);
+  return views_as(checkpoint, other);
 }
 
 // The names of norms that one choice of modules gives to views of a run.
@@ -310,8 +342,8 @@ std::vector<TensorPair> pair_tensors(const Checkpoint& a, const Checkpoint& b,
   const bool apart = !have_common_names(a.catalog, b.catalog);
   const bool map_a = apart && is_hugging_face(b) && !a.args.value.is_none();
   const bool map_b = apart && is_hugging_face(a) && !b.args.value.is_none();
-  Views of_a = map_a ? mapped_views(a, notes) : stored_views(a.catalog);
-  Views of_b = map_b ? mapped_views(b, notes) : stored_views(b.catalog);
+  Views of_a = map_a ? mapped_views(a, b, notes) : stored_views(a.catalog);
+  Views of_b = map_b ? mapped_views(b, a, notes) : stored_views(b.catalog);
   if (!map_a) name_without_adapter(a, b, of_a, notes);
   if (!map_b) name_without_adapter(b, a, of_b, notes);
   if (!drop_modules(of_a, of_b, a.path, notes)) {

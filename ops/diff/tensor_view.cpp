@@ -38,8 +38,10 @@ std::vector<TensorView> stored_views(const Catalog& catalog) {
   return views;
 }
 
-std::vector<TensorView> hugging_face_views(const Checkpoint& checkpoint) {
+std::vector<TensorView> hugging_face_views(const Checkpoint& checkpoint,
+                                           const std::optional<std::string>& family) {
   ExportOptions options;
+  options.family = family;
   options.keep_padding = true;
   Export model = plan_export(checkpoint, options);
   Plan& plan = model.plan;

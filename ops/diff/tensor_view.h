@@ -1,6 +1,7 @@
 // What of a checkpoint is compared, and under which names.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ struct TensorView {
 std::vector<TensorView> stored_views(const Catalog& catalog);
 
 /// The model of a Megatron checkpoint under the names of Hugging Face, with all rows of the
-/// vocabulary. As plan_export.
-std::vector<TensorView> hugging_face_views(const Checkpoint& checkpoint);
+/// vocabulary, as one of `family` or of the one that it is recognised as. As plan_export.
+std::vector<TensorView> hugging_face_views(const Checkpoint& checkpoint,
+                                           const std::optional<std::string>& family);
 
 /// One view for each index of the first axis, which is left out: "a.b.c" gives "a.b.0.c", ..., with
 /// the number put in at `position` of the name ("0." before "c").

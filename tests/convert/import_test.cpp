@@ -93,6 +93,12 @@ void expect_back_through_runs(Model& model) {
   if (model.architecture.norm_modules) {  // whose program has one pipeline stage alone
     layouts = {layout_with(1, 1), layout_with(2, 1)};
   }
+  if (model.architecture.index_every > 1) {  // stages begin with a layer that has an indexer
+    for (const size_t i : {1, 3, 4}) {
+      layouts[i] = layout_with(*layouts[i].tensor, 2);
+      layouts[i].first_stage_layers = 3;
+    }
+  }
   if (model.architecture.experts > 0) {
     for (const size_t i : {1, 3}) layouts[i].expert = 2;
     layouts[2].expert = 4;

@@ -160,6 +160,37 @@ TEST_F(Estimates, ModelsHaveTheParametersThatTheyArePublishedWith) {
             7'615'616'512);
 }
 
+// Buffers are no parameters. Megatron Bridge's Gemma 4 has values of their own where keys serve.
+TEST_F(Estimates, ModelsOfAllFamiliesHaveTheParametersThatTheirTensorsHave) {
+  const std::string names = std::string(FERRY_FIXTURES) + "/hf_names";
+  for (const auto& file : std::filesystem::directory_iterator(names)) {
+    const std::string name = file.path().stem();
+    if (name.starts_with("gemma4")) continue;
+    const json fixture = json::parse(read(file.path()));
+    int64_t expected = 0;
+    for (const auto& [tensor, shape] : fixture.at("tensors").items()) {
+      if (tensor.ends_with("e_score_correction_bias") || tensor.ends_with("expert_bias")) continue;
+      int64_t elements = 1;
+      for (const json& size : shape) elements *= size.get<int64_t>();
+      expected += elements;
+    }
+    const std::string config = path("config.json");
+    write(config, fixture.at("config").dump());
+    EXPECT_EQ(estimate(config).at("parameters").at("without_padding"), expected) << name;
+  }
+}
+
+// What no training said: a model that was converted for several tensor ranks.
+TEST_F(Estimates, OfAMixtureThatWasConvertedForTensorRanks) {
+  const std::string run = path("run");
+  ASSERT_EQ(ferry("convert " + std::string(FERRY_FIXTURES) + "/quantised/gpt_oss " + run +
+                  " --to torch_dist --tp 2")
+                .code,
+            0);
+  const json report = estimate(run);
+  EXPECT_THAT(report.at("notes"), testing::Contains("--sequence-parallel is taken"));
+}
+
 TEST_F(Estimates, LaunchesAreEstimatedAsTheyAre) {
   const json gpt = estimate(
       "aws-gpt -- --vocab-size 50257 --tensor-model-parallel-size 8 "

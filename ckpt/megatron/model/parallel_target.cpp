@@ -238,7 +238,7 @@ class Target {
     }
     if (run_.stage_letters.empty()) check_stages(run_);
     try {
-      PipelineLayout{run_};
+      check_indexers(run_, PipelineLayout{run_});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::mismatch) throw;
       fail(ErrorKind::invalid, "{}", error.what());

@@ -63,22 +63,50 @@ std::optional<int64_t> end_that_fits(RunArguments run, std::optional<int64_t> Ru
   return best;
 }
 
-// Stages by letters, as even as they can be, the middle ones before the first; empty where a stage
-// would have no layer.
+// Stages of so many layers each, by letters.
+std::string letters_of(const std::vector<int64_t>& stages, int64_t mtp_layers) {
+  std::string text = "E";
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    if (stage > 0) text += "|";
+    text += stages[stage] > 4 ? fmt::format("t*{}", stages[stage])
+                              : std::string(static_cast<size_t>(stages[stage]), 't');
+  }
+  return text + std::string(static_cast<size_t>(mtp_layers), 'm') + "L";
+}
+
+constexpr int64_t kMostStages = 64;  // that anybody reads
+
+// As even as they can be, the middle ones before the first; empty where a stage would have no
+// layer.
 std::string even_letters(const RunArguments& run) {
-  constexpr int64_t kMostStages = 64;  // that anybody reads
   const int64_t stages = run.pipeline * run.virtual_pipeline;
   if (run.layers < stages || stages > kMostStages) return {};
-  std::string text;
+  std::vector<int64_t> layers;
   for (int64_t stage = 0; stage < stages; ++stage) {
     const int64_t place =
         (stage + stages - 1) % stages;  // the second stage is the first to get one
-    const int64_t layers = run.layers / stages + (place < run.layers % stages);
-    text += stage == 0 ? "E" : "|";
-    text +=
-        layers > 4 ? fmt::format("t*{}", layers) : std::string(static_cast<size_t>(layers), 't');
+    layers.push_back(run.layers / stages + (place < run.layers % stages));
   }
-  return text + std::string(static_cast<size_t>(run.mtp_layers), 'm') + "L";
+  return letters_of(layers, run.mtp_layers);
+}
+
+// As even as stages can be that begin with one of `beginnings`, in ascending order from layer 0 on.
+std::string letters_from(const std::vector<int64_t>& beginnings, const RunArguments& run) {
+  const auto stages = static_cast<size_t>(run.pipeline * run.virtual_pipeline);
+  if (beginnings.size() < stages || stages > kMostStages) return {};
+  std::vector<int64_t> layers;
+  int64_t before = 0;  // where the last one begins
+  for (size_t stage = 1, next = 1; stage < stages; ++stage, ++next) {
+    const int64_t even = static_cast<int64_t>(stage) * run.layers / static_cast<int64_t>(stages);
+    while (next + stages - stage < beginnings.size() &&
+           std::abs(beginnings[next + 1] - even) < std::abs(beginnings[next] - even)) {
+      ++next;
+    }
+    layers.push_back(beginnings[next] - before);
+    before = beginnings[next];
+  }
+  layers.push_back(run.layers - before);
+  return letters_of(layers, run.mtp_layers);
 }
 
 // For a run whose stages are to be even, and cannot be: how the same stages could be uneven. Empty
@@ -204,6 +232,30 @@ void check_stage_letters(const StageLetters& stages, int64_t pipeline) {
         fmt::format("m is in stage {}; prediction layers belong in the last virtual stage of a "
                     "rank, one of the last {} stages",
                     stage + 1, pipeline));
+  }
+}
+
+void check_indexers(const RunArguments& run, const PipelineLayout& stages) {
+  if (run.mixers.index_heads == 0 || run.mixers.index_every == 1) return;
+  std::vector<int64_t> beginnings;
+  for (int64_t layer = 0; layer < run.layers; ++layer) {
+    if (run.mixers.has_indexer(layer)) beginnings.push_back(layer);
+  }
+  for (int64_t chunk = 0; chunk < stages.chunks(); ++chunk) {
+    for (int64_t stage = 0; stage < stages.stages(); ++stage) {
+      const StageContents& contents = stages.at(stage, chunk);
+      if (contents.layers == 0 || run.mixers.has_indexer(contents.first_layer)) continue;
+      const std::string letters = letters_from(beginnings, run);
+      fail(
+          ErrorKind::invalid,
+          "stage {}{} would begin with decoder.layers.{}, which attends to what the indexer of "
+          "an earlier layer chose, and Megatron-LM does not hand that on to another stage; for the "
+          "first layer of a stage, {}{}",
+          stage + 1, stages.chunks() > 1 ? fmt::format(" of virtual stage {}", chunk + 1) : "",
+          contents.first_layer,
+          those_that_fit(0, run.layers, [&](int64_t n) { return run.mixers.has_indexer(n); }),
+          letters.empty() ? "" : fmt::format(": {}", option("stage_letters", letters)));
+    }
   }
 }
 

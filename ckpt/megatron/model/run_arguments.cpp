@@ -117,7 +117,7 @@ bool has_mamba_layers(const Value& args) {
                      std::ranges::count(pattern->mtp, LayerKind::mamba) > 0);
 }
 
-// Sizes of gated delta nets and Mamba mixers.
+// Sizes of gated delta nets and Mamba mixers, and which layers have indexers.
 Architecture read_mixers(const Value& args) {
   constexpr std::pair<const char*, int64_t Architecture::*> kSizes[] = {
       {"linear_num_key_heads", &Architecture::linear_key_heads},
@@ -136,7 +136,14 @@ Architecture read_mixers(const Value& args) {
     }
     return sizes;
   }
-  if (args.get("experimental_attention_variant").string() != "gated_delta_net") return sizes;
+  const std::string_view variant = args.get("experimental_attention_variant").string().value_or("");
+  if (variant == "dsa") {
+    sizes.index_heads = size_or(args, "dsa_indexer_n_heads", 0, kMostOfMixer);
+    sizes.index_every = size_or(args, "dsa_indexer_topk_freq", 1, kMostOfMixer);
+    sizes.index_first =
+        std::max<int64_t>(args.get("dsa_indexer_skip_topk_offset").integer().value_or(1), 1);
+  }
+  if (variant != "gated_delta_net") return sizes;
   for (const auto& [name, member] : kSizes) sizes.*member = size_or(args, name, 0, kMostOfMixer);
   return sizes;
 }

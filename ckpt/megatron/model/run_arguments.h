@@ -66,7 +66,8 @@ struct RunArguments {
 
   bool gated_mlp = false;  // swiglu or another gated linear unit
   GluBlocks glu_blocks;    // of its rows
-  Architecture mixers;     // sizes of layers whose parameters are stored in pieces; no others
+  Architecture mixers;     // sizes of layers whose parameters are stored in pieces, and which
+                           // layers have indexers; no others
   bool transformer_engine = true;  // what the modules are built of; false: Megatron-LM's own
   bool grouped_experts = false;
   bool linear_biases = false;    // in all linear layers, routers and experts too

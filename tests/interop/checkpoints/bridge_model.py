@@ -20,7 +20,9 @@ import megatron.bridge.models.conversion.model_bridge as model_bridge
 from megatron.bridge import AutoBridge
 from megatron.bridge.training.utils.config_utils import _ConfigContainerBase as ConfigContainer
 from megatron.bridge.utils.yaml_utils import dump_dataclass_to_yaml
-from transformers import AutoModelForCausalLM
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 hf, run, saved, changes = sys.argv[1:5]
 # What a CPU has not, and fp32. JSON has no tuples.
@@ -28,8 +30,22 @@ SETTINGS = dict(bf16=False, fp16=False, params_dtype=torch.float32, autocast_dty
                 perform_initialization=False, moe_permute_fusion=False, moe_grouped_gemm=False, masked_softmax_fusion=False, bias_activation_fusion=False,
                 bias_dropout_fusion=False, apply_rope_fusion=False, persist_layer_norm=False, cross_entropy_loss_fusion=False, moe_token_dispatcher_type='allgather',
                 make_vocab_size_divisible_by=1, should_pad_vocab=False)
+# MiMo's own class is Qwen2's, with layers for multi-token prediction that its logits do not need.
+MiMoConfig = type('MiMoConfig', (Qwen2Config,), {'model_type': 'mimo'})
+MiMoForCausalLM = type('MiMoForCausalLM', (Qwen2ForCausalLM,), {'config_class': MiMoConfig})
+AutoConfig.register('mimo', MiMoConfig)
+AutoModelForCausalLM.register(MiMoConfig, MiMoForCausalLM)
+
+
+def plain_positions(config, device=None, seq_len=None):
+    """Those of transformers before 5, which Ling's own class asks it for. What Bridge has for them instead rotates whole heads."""
+    rotated = int(config.head_dim * getattr(config, 'partial_rotary_factor', 1.0))
+    return 1.0 / config.rope_theta ** (torch.arange(0, rotated, 2).float() / rotated), 1.0
+
+
 bridge = AutoBridge.from_hf_pretrained(hf)
 config = bridge.hf_pretrained.config
+if config.model_type == 'bailing_moe_v2': ROPE_INIT_FUNCTIONS['default'] = plain_positions
 if config.model_type == 'gemma4_text':  # what Bridge asks for under the names of releases without per_layer_config
     of_full = config.per_layer_config[config.layer_types.index('full_attention')]
     config.allow_global_per_layer_attribute_access = True
@@ -56,10 +72,21 @@ wrong = sorted(key for some in keys for key in some if '_extra_state' not in key
 if wrong: sys.exit(f'missing or unexpected: {wrong}')
 model.load_state_dict(loaded, strict=False)
 of_ferry, (computed, tokens) = parameters(), logits()
-reference = AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32, attn_implementation='eager').eval()
-with torch.no_grad(): expected = reference(tokens, use_cache=False).logits.float()
-other = AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32, attn_implementation='sdpa').eval()
-with torch.no_grad(): own = (other(tokens, use_cache=False).logits.float() - expected).abs().max() / expected.abs().mean()
+
+
+def of_its_class(attention):
+    """The logits of transformers' class, or of the type's own one, whose buffers from_pretrained() does not fill."""
+    model_class = AutoModelForCausalLM._model_mapping[type(config)]
+    if model_class.__module__.startswith('transformers.'): reference = AutoModelForCausalLM.from_pretrained(hf, dtype=torch.float32, attn_implementation=attention)
+    else:
+        reference = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=attention)
+        missing, unexpected = reference.load_state_dict(load_file(os.path.join(hf, 'model.safetensors')), strict=False)
+        if missing or any('mtp_layers' not in name for name in unexpected): sys.exit(f'missing {missing}, unexpected {unexpected}')
+    with torch.no_grad(): return reference.eval()(tokens, use_cache=False).logits.float()
+
+
+expected = of_its_class('eager')
+own = (of_its_class('sdpa') - expected).abs().max() / expected.abs().mean()
 difference = (computed[..., :expected.shape[-1]] - expected).abs().max() / expected.abs().mean()
 
 tasks = model_bridge.MegatronModelBridge.build_conversion_tasks  # has None for what it does not map

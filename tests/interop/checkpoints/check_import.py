@@ -30,6 +30,8 @@ LAYOUTS = [  # where the model has experts they are split by 2 besides
 ]
 # Megatron Bridge has no other for dense models of Gemma 4.
 ONE_STAGE = [['--to', form, '--tp', tp] for form in ('torch_dist', 'torch') for tp in '12']
+# Stages begin with layers that have an indexer.
+WITH_INDEXERS = [['--to', form, '--tp', tp, '--pp', '2', '--decoder-first-pipeline-num-layers', '3'] for form in ('torch_dist', 'torch') for tp in '12']
 PREDICTION_LAYERS = os.path.join(HERE, '../../fixtures/core/deepseek_v3_mtp')
 NOT_IN_CORE = {'apertus', 'gemma4_mixture', 'gemma4_mixture_keys_for_values', 'gemma4_keys_for_values', 'gemma4_layer_embeddings', 'gemma4_text', 'gemma4_wide', 'exaone4', 'exaone4_no_positions', 'exaone4_windows', 'gemma3_no_windows', 'gemma3_text', 'minimax_m2', 'olmoe', 'deepseek_v32', 'glm_moe_dsa', 'glm_moe_dsa_shared', 'nemotron_h', 'nemotron_h_latent', 'qwen3_next', 'qwen3_next_mixed', 'qwen3_5_text', 'qwen3_5_moe_text'}  # 0.16 has them not, or not as modules of its own
 # layer_types says what intervals of windows would.
@@ -69,9 +71,11 @@ def pytorch_reads(folder, tensors):
 def there_and_back(ferry, work, has_experts):
     hf, run, back, again = (os.path.join(work, n) for n in ('hf', 'run', 'back', 'again'))
     experts = ['--ep', '2'] if has_experts else []
-    with open(os.path.join(hf, 'config.json')) as file: family = json.load(file)['model_type']  # Seed-OSS is Llama or Qwen2 unless it is said
+    with open(os.path.join(hf, 'config.json')) as file: config = json.load(file)
+    family = config['model_type']  # Seed-OSS is Llama or Qwen2 unless it is said
+    shares_indexers = 'shared' in config.get('indexer_types', [])
     problems = []
-    for layout in ONE_STAGE if family == 'gemma4_text' and not has_experts else LAYOUTS:
+    for layout in ONE_STAGE if family == 'gemma4_text' and not has_experts else WITH_INDEXERS if shares_indexers else LAYOUTS:
         ferry_convert(ferry, hf, run, '--overwrite', *layout, *experts)
         ferry_convert(ferry, run, back, '--overwrite', '--to', 'hf', '--family', family)
         found = same_bytes(tensors_of(hf), tensors_of(back)) + same_config(hf, back)

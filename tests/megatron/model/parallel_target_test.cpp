@@ -42,14 +42,18 @@ Numbers mixtral() {
   return numbers;
 }
 
-std::string refusal(const Numbers& numbers, const ParallelTarget& target) {
+std::string refusal(const LoadedValue& args, const ParallelTarget& target) {
   try {
-    apply_target(arguments(numbers), target);
+    apply_target(args, target);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid) << error.what();
     return error.what();
   }
   return "fits";
+}
+
+std::string refusal(const Numbers& numbers, const ParallelTarget& target) {
+  return refusal(arguments(numbers), target);
 }
 
 int64_t number(const LoadedValue& args, std::string_view name) {
@@ -295,6 +299,44 @@ TEST(ParallelTarget, SaysWhatDoesNotFitTheExperts) {
   target = {};
   target.expert = 2;
   EXPECT_THAT(refusal(llama(), target), HasSubstr("the model has no experts"));
+}
+
+// 12 layers: 0, 1 and 2 have indexers, then 6 and 10.
+LoadedValue with_shared_indexers() {
+  Draft draft;
+  const Value args = draft.copy(arguments(llama()).value);
+  draft.put(args, "experimental_attention_variant", draft.string("dsa"));
+  draft.put(args, "dsa_indexer_n_heads", draft.integer(2));
+  draft.put(args, "dsa_indexer_topk_freq", draft.integer(4));
+  draft.put(args, "dsa_indexer_skip_topk_offset", draft.integer(3));
+  return std::move(draft).finish(args);
+}
+
+TEST(ParallelTarget, StagesBeginWithLayersThatHaveAnIndexer) {
+  ParallelTarget target;
+  target.pipeline = 2;
+  target.virtual_pipeline = 1;
+  EXPECT_EQ(refusal(with_shared_indexers(), target), "fits");  // the second begins with 6
+  target.first_stage_layers = 5;
+  EXPECT_EQ(refusal(with_shared_indexers(), target),
+            "stage 2 would begin with decoder.layers.5, which attends to what the indexer of an "
+            "earlier layer chose, and Megatron-LM does not hand that on to another stage; for the "
+            "first layer of a stage, 0, 1, 2, 6 and 10 fit: options.stage_letters=Et*6|t*6L");
+  target.first_stage_layers.reset();
+  target.virtual_pipeline = 2;
+  EXPECT_THAT(
+      refusal(with_shared_indexers(), target),
+      testing::AllOf(HasSubstr("stage 2 of virtual stage 1 would begin with decoder.layers.3,"),
+                     HasSubstr("options.stage_letters=Ett|tttt|tttt|ttL")));
+  target.virtual_pipeline.reset();
+  target.stage_letters = "Ett|tttt|tttt|ttL";
+  EXPECT_EQ(refusal(with_shared_indexers(), target), "fits");
+  target.stage_letters = "Ett|tttt|ttt|tttL";
+  EXPECT_THAT(refusal(with_shared_indexers(), target),
+              HasSubstr("stage 2 of virtual stage 2 would begin with decoder.layers.9,"));
+  target = {};
+  target.pipeline = 6;  // more stages than such layers
+  EXPECT_THAT(refusal(with_shared_indexers(), target), testing::EndsWith("6 and 10 fit"));
 }
 
 TEST(ParallelTarget, DenseLayersOfMixturesAreSplitToo) {

@@ -89,6 +89,7 @@ Architecture architecture_of(const TrainArguments& a,
   architecture.glu_clamp = described->glu_clamp;
   architecture.glu_offset = described->glu_offset;
   architecture.expert_width = described->expert_width;
+  if (described->is_hybrid()) architecture.moe_layers = described->moe_layers;
   return architecture;
 }
 

@@ -111,8 +111,8 @@ class Comparison {
 
   void compare_embedding() {
     const Entry* found = embedding_of(catalog_);
-    if (found == nullptr) return;
     const int64_t rows = first_of(config_, {"vocab_size"});
+    if (found == nullptr) return miss_embedding(rows);
     const int64_t columns = first_of(
         config_, {"word_embed_proj_dim", "embedding_size", "hidden_size", "n_embd", "d_model"});
     const Dims expected = {rows, columns};
@@ -128,6 +128,20 @@ class Comparison {
                                     found->shape[0], rows));
     }
     if (has_head_ && rows > 0 && is_untied()) compare_head(*found, rows);
+  }
+
+  // Whatever its name is: one of text has as many rows as tokens, and where the output layer is
+  // another tensor, there are two of those.
+  void miss_embedding(int64_t rows) {
+    if (!has_head_ || decoder_ == nullptr || rows == 0) return;
+    const auto of_tokens = std::ranges::count_if(catalog_.entries, [&](const Entry& entry) {
+      return entry.shape.size() > 1 && std::ranges::max(entry.shape) >= rows;
+    });
+    if (of_tokens > (is_untied() ? 1 : 0)) return;
+    findings_.problem(
+        "missing", "the embedding",
+        fmt::format("the embedding is missing: {} of the tensors {} {} rows",
+                    is_untied() ? "no two" : "none", is_untied() ? "have" : "has", rows));
   }
 
   // In a model of several parts, the outermost configuration decides.

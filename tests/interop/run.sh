@@ -115,7 +115,7 @@ if [ ! -x "$tests/run_operation" ]; then
     exit 0
 fi
 check checkpoints/check_twins.py "$ferry" $fixtures
-[ ! -d ../shared/peers/megatron ] || check checkpoints/check_twins.py "$ferry" ../shared/peers/megatron g_glm45_mtp
+[ ! -d ../shared/peers/megatron ] || check checkpoints/check_twins.py "$ferry" ../shared/peers/megatron g_glm45_mtp g_nemotron3
 # A model alone, one optimizer that is not distributed, and experts; without names all runs of a folder are resharded, which takes minutes.
 check checkpoints/check_reshard.py "$ferry" $fixtures hot_llama llama_legacy_tp2_nodo qwen3moe_te_ep2pp2_dpr
 check checkpoints/check_state.py "$ferry" $fixtures

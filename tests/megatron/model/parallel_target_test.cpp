@@ -321,13 +321,13 @@ TEST(ParallelTarget, StagesBeginWithLayersThatHaveAnIndexer) {
   EXPECT_EQ(refusal(with_shared_indexers(), target),
             "stage 2 would begin with decoder.layers.5, which attends to what the indexer of an "
             "earlier layer chose, and Megatron-LM does not hand that on to another stage; for the "
-            "first layer of a stage, 0, 1, 2, 6 and 10 fit: options.stage_letters=Et*6|t*6L");
+            "first layer of a stage, 0, 1, 2, 6 and 10 fit: options.stage_letters='Et*6|t*6L'");
   target.first_stage_layers.reset();
   target.virtual_pipeline = 2;
   EXPECT_THAT(
       refusal(with_shared_indexers(), target),
       testing::AllOf(HasSubstr("stage 2 of virtual stage 1 would begin with decoder.layers.3,"),
-                     HasSubstr("options.stage_letters=Ett|tttt|tttt|ttL")));
+                     HasSubstr("options.stage_letters='Ett|tttt|tttt|ttL'")));
   target.virtual_pipeline.reset();
   target.stage_letters = "Ett|tttt|tttt|ttL";
   EXPECT_EQ(refusal(with_shared_indexers(), target), "fits");

@@ -147,6 +147,8 @@ struct Ways : Checked {
         {"missing", "experts", [&] { lose(kExpert); }},
         {"missing", of_known_family ? "lm_head.weight" : "the output layer",
          [&] { lose_the_output_layer(); }},
+        {"missing", of_known_family ? "model.embed_tokens.weight" : "the embedding",
+         [&] { lose("model.embed_tokens.weight"); }},
         {"missing", "input_layernorm", [&] { misspell_a_norm(); }},
         {"missing", "layers", [&] { edit_config("num_hidden_layers", 40); }},
         {"shape", "model.embed_tokens.weight", [&] { edit_config("hidden_size", 72); }},

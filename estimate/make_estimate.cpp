@@ -93,7 +93,8 @@ Architecture architecture_of(const TrainArguments& a,
   return architecture;
 }
 
-// Of forward and backward passes. Megatron-LM's formula is for layers of attention and an MLP.
+// Operations of forward and backward passes. Megatron-LM's formula is for layers of attention and
+// an MLP.
 double operations_of_token(const TrainArguments& a, const Architecture& architecture,
                            const std::vector<ModelTensor>& tensors, int64_t active,
                            std::vector<std::string>& notes) {

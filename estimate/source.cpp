@@ -15,6 +15,7 @@
 #include "convert/arguments/arguments.h"
 #include "convert/config_json.h"
 #include "convert/import.h"
+#include "convert/language_part.h"
 #include "trainer/arguments/argument_row.h"
 #include "trainer/arguments/parse.h"
 
@@ -121,7 +122,9 @@ void take_model(EstimateSource& source, const Value& args, const std::vector<std
 void read_model_config(EstimateSource& source, const nlohmann::json& config,
                        const std::string& path, std::span<const std::string> words,
                        const FileSystem& files) {
-  ReadConfig read = read_config(config, std::nullopt, path);
+  const auto part = language_part(config, std::nullopt);
+  if (part) source.notes.push_back("of a model of several parts, the language model is estimated");
+  ReadConfig read = read_config(part ? *part : config, std::nullopt, path);
   Draft draft;
   const Value args = draft.instance("argparse.Namespace");
   const WrittenArguments written = write_arguments(read.architecture, draft, args);

@@ -223,6 +223,22 @@ TEST(Import, LayoutsThatDoNotFitAreRefused) {
   EXPECT_THROW(import_model(checkpoint, options), Error);
 }
 
+// Megatron's arguments name no type.
+TEST(Import, SaysWhenItsResultIsTakenForAnotherFamily) {
+  const auto is_said =
+      Contains(HasSubstr("it is recognised as qwen3_next: "
+                         "options.family=qwen3_5_moe_text makes"));
+  Model qwen3_5("qwen3_5_moe_text");
+  ExportOptions options;
+  options.family = "qwen3_5_moe_text";
+  const Checkpoint file = test::write_hugging_face(plan_export(qwen3_5.megatron(), options),
+                                                   *qwen3_5.files, qwen3_5.files, "own");
+  EXPECT_THAT(import_model(file, {}).state.warnings, is_said);
+  Model qwen3_next("qwen3_next");
+  EXPECT_THAT(import_model(qwen3_next.hugging_face(), {}).state.warnings,
+              testing::Not(Contains(HasSubstr("it is recognised as"))));
+}
+
 // A model of embeddings, rewards or values: what Megatron-LM has no place for, and what to do.
 TEST(Import, HeadsOfOtherKindsHaveANextStep) {
   test::File file("qwen3");

@@ -55,6 +55,14 @@ TEST_F(Diff, MegatronAndHuggingFaceMeetThroughTheFamily) {
   }
 }
 
+// Its arguments are those of several families, whose names differ.
+TEST_F(Diff, ARunIsOfTheFamilyThatItIsComparedWith) {
+  const std::string run = kRuns + std::string("hot_qwen3next_mtp");
+  convert(run, "qwen3_5", "--to hf --family qwen3_5_moe_text");
+  const Outcome outcome = ferry("diff " + run + " " + path("qwen3_5"));
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+}
+
 TEST_F(Diff, NormsThatOtherModulesNameAreTheSame) {
   for (const char* name : {"f32_deepseek", "f32_qwen3moe"}) {
     const std::string run = kRuns + name, other = path(name), folders = path(name) + "_folders";

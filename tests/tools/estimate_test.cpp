@@ -184,6 +184,17 @@ TEST_F(Estimates, ModelsOfAllFamiliesHaveTheParametersThatTheirTensorsHave) {
   }
 }
 
+TEST_F(Estimates, TheLanguageModelOfAModelOfSeveralParts) {
+  const json text =
+      json::parse(read(std::string(FERRY_FIXTURES) + "/hf_names/qwen3.json"))["config"];
+  const std::string alone = path("alone.json"), inside = path("inside.json");
+  write(alone, text.dump());
+  write(inside, json({{"model_type", "qwen3_vl"}, {"text_config", text}}).dump());
+  const json report = estimate(inside);
+  EXPECT_EQ(report.at("parameters"), estimate(alone).at("parameters"));
+  EXPECT_THAT(report.at("notes"), testing::Contains(HasSubstr("the language model is estimated")));
+}
+
 // What no training said: a model that was converted for several tensor ranks.
 TEST_F(Estimates, OfAMixtureThatWasConvertedForTensorRanks) {
   const std::string model = path("model"), run = path("run");

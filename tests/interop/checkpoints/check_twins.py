@@ -16,7 +16,7 @@ import torch
 from checkpoints import (Report, arguments_of, diff_problems, differences, digests, load, model_of, reshard,
                          run_names, truth_of, twin_of)
 
-# Of 7 layers.
+# For models of 7 layers.
 UNEVEN = {'--pp 2': '--pp 2 --decoder-first-pipeline-num-layers 3', '--pp 4': '--pp 4 --decoder-first-pipeline-num-layers 1', '--pp 2 --vpp 2': '--pp 2 --pipeline-model-parallel-layout Ett|tt|tt|tL'}
 LAYOUTS = ['--tp 2 --pp 2', '--tp 1 --pp 4 --dp 2', '--tp 1 --pp 1 --dp 4', '--tp 2 --pp 1 --dp 2 --core-release 0.16', '--tp 1 --pp 2 --vpp 2']
 

@@ -5,6 +5,7 @@
 
 #include "convert/config_value.h"
 #include "convert/model/family.h"
+#include "convert/model/types.h"
 
 namespace ferry {
 namespace {
@@ -35,6 +36,10 @@ std::vector<const json*> path_inside(const json& config) {
   return path;
 }
 
+bool is_known(const std::string& type) {
+  return find_family(type) != nullptr || same_type(type) != nullptr || computes_otherwise(type);
+}
+
 }  // namespace
 
 const json& language_config(const json& config) { return *path_inside(config).back(); }
@@ -44,7 +49,7 @@ std::optional<json> language_part(const json& config, const std::optional<std::s
   const std::vector<const json*> path = path_inside(config);
   if (path.size() == 1) return std::nullopt;
   json part = *path.back();
-  if (!family && !find_family(text_of(part, "model_type", ""))) return std::nullopt;
+  if (!family && !is_known(text_of(part, "model_type", ""))) return std::nullopt;
   for (auto outer = path.rbegin() + 1; outer != path.rend(); ++outer) {
     for (const char* key : kOuter) {
       const bool is_open = part.value(key, json()).is_null();

@@ -11,6 +11,7 @@
 #include "ckpt/base/error.h"
 #include "convert/config_json.h"
 #include "convert/families/judges.h"
+#include "convert/language_part.h"
 #include "tests/convert/support.h"
 
 namespace ferry {
@@ -130,6 +131,19 @@ TEST(Types, ThoseThatComputeOtherwiseAreNeverRead) {
     EXPECT_THAT(error_of(config, std::nullopt), Not(HasSubstr("options.family"))) << type;
     EXPECT_EQ(error_of(config, "llama", {"model_type"}), "") << type;
   }
+}
+
+// Of a model of several parts, the language model's own type says why, or what reads it.
+TEST(Types, ThatOfTheLanguageModelInsideIsSaid) {
+  const auto error_inside = [](const char* outer, const char* inner) {
+    const json text = unknown_config({{"model_type", inner}});
+    const auto part = language_part({{"model_type", outer}, {"text_config", text}}, std::nullopt);
+    return part ? error_of(*part, std::nullopt) : "no part";
+  };
+  EXPECT_THAT(error_inside("mistral3", "mistral4"), HasSubstr("queries are scaled"));
+  EXPECT_THAT(error_inside("gemma4_unified", "gemma4_unified_text"),
+              HasSubstr("options.family=gemma4_text reads it"));
+  EXPECT_EQ(error_inside("seeing", "unheard_of"), "no part");
 }
 
 TEST(Types, WhyMegatronHasNoSuchModelIsSaid) {

@@ -148,6 +148,18 @@ class StateDictReader {
     return tensors;
   }
 
+  static std::string_view module_of(std::string_view name) {
+    return name.substr(0, name.find_last_of('.'));
+  }
+
+  // Codes and scales of a quantised weight are in its module, under names that no family has.
+  bool is_expected(const std::string& name) {
+    if (expected_modules_.empty()) {
+      for (const std::string& each : expected_) expected_modules_.insert(module_of(each));
+    }
+    return expected_.contains(name) || expected_modules_.contains(module_of(name));
+  }
+
   void name(const ReadModel& known) {
     std::string base;
     if (known.config) {
@@ -162,7 +174,7 @@ class StateDictReader {
     // Parts next to a language model without a prefix: "visual." next to "model.".
     const auto is_other_part = [&](const std::string& name) {
       return is_part && prefix.empty() && !base.empty() && !name.starts_with(base) &&
-             !expected_.contains(name) && !expected_.contains(base + name);
+             !is_expected(name) && !is_expected(base + name);
     };
     std::vector<std::string> outside;
     std::vector<uint32_t> inside;
@@ -174,7 +186,7 @@ class StateDictReader {
       }
       if (!names_[i].starts_with(prefix)) {
         // The output layer and MTP layers of a model of several parts, whose decoder has a prefix.
-        if (!names_[i].starts_with(base) && expected_.contains(names_[i])) {
+        if (!names_[i].starts_with(base) && is_expected(names_[i])) {
           inside.push_back(chosen_[i]);
           names.push_back(names_[i]);
           continue;
@@ -186,7 +198,7 @@ class StateDictReader {
       names.push_back(names_[i].substr(prefix.size()));
       // A bare model's, which is an outermost module short.
       const std::string whole = base + names.back();
-      if (!expected_.contains(names.back()) && expected_.contains(whole)) names.back() = whole;
+      if (!is_expected(names.back()) && is_expected(whole)) names.back() = whole;
     }
     if (!outside.empty()) {
       result_.warnings.push_back(
@@ -343,9 +355,10 @@ class StateDictReader {
 
   const Checkpoint& checkpoint_;
   const StateDictOptions& options_;
-  std::vector<uint32_t> chosen_;              // positions in the checkpoint's catalog
-  std::vector<std::string> names_;            // of those
-  std::unordered_set<std::string> expected_;  // transformers' names of the model
+  std::vector<uint32_t> chosen_;                           // positions in the checkpoint's catalog
+  std::vector<std::string> names_;                         // of those
+  std::unordered_set<std::string> expected_;               // transformers' names of the model
+  std::unordered_set<std::string_view> expected_modules_;  // that those are of
   StateDict result_;
 };
 

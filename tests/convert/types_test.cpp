@@ -133,7 +133,7 @@ TEST(Types, ThoseThatComputeOtherwiseAreNeverRead) {
   }
 }
 
-// Of a model of several parts, the language model's own type says why, or what reads it.
+// Where a model has several parts, its language model's own type says why, or what reads it.
 TEST(Types, ThatOfTheLanguageModelInsideIsSaid) {
   const auto error_inside = [](const char* outer, const char* inner) {
     const json text = unknown_config({{"model_type", inner}});

@@ -17,6 +17,10 @@ TEXT = dict(vocab_size=250, hidden_size=32, intermediate_size=88, num_hidden_lay
             bos_token_id=None, eos_token_id=None, pad_token_id=None)
 MIXTURE = dict(tie_word_embeddings=False, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
 MROPE = dict(rope_type='default', rope_theta=1e6, mrope_section=[1, 1, 2])
+LINEAR = dict(head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4,
+              layer_types=['linear_attention', 'linear_attention', 'full_attention'],
+              rope_parameters=dict(rope_type='default', rope_theta=1e6, partial_rotary_factor=0.5, mrope_section=[2, 1, 1], mrope_interleaved=True))
+QWEN3_5_VISION = dict(depth=1, hidden_size=16, intermediate_size=32, num_heads=2, out_hidden_size=32)
 QWEN3_VISION = dict(depth=1, hidden_size=16, intermediate_size=32, num_heads=2, out_hidden_size=32, deepstack_visual_indexes=[0])
 LATENT = dict(num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, first_k_dense_replace=1, n_routed_experts=4,
               n_shared_experts=1, moe_intermediate_size=24, num_experts_per_tok=2, n_group=1, topk_group=1, num_nextn_predict_layers=0, rope_parameters=dict(rope_type='default', rope_theta=1e4))
@@ -24,6 +28,10 @@ MODELS = {  # type: (text_config, vision_config, other members)
     'qwen2_5_vl': ({**TEXT, 'rope_parameters': MROPE}, dict(depth=1, hidden_size=16, intermediate_size=32, num_heads=2, out_hidden_size=32, fullatt_block_indexes=[0]), {}),
     'qwen3_vl': ({**TEXT, 'head_dim': 8, 'rope_parameters': MROPE}, QWEN3_VISION, {}),
     'qwen3_vl_moe': ({**TEXT, **MIXTURE, 'head_dim': 8, 'rope_parameters': MROPE}, QWEN3_VISION, {}),
+    'qwen3_5': ({**TEXT, **LINEAR}, QWEN3_5_VISION, {}),
+    'qwen3_5_moe': ({**TEXT, **MIXTURE, **LINEAR, 'shared_expert_intermediate_size': 24}, QWEN3_5_VISION, {}),
+    'gemma4_unified': (dict(TEXT, tie_word_embeddings=False, head_dim=8, global_head_dim=16, sliding_window=16, layer_types=['sliding_attention', 'sliding_attention', 'full_attention'],
+                            num_kv_shared_layers=0, pad_token_id=0), dict(hidden_size=16), {}),
     'mistral3': (dict(TEXT, model_type='ministral3', head_dim=8, rope_parameters=dict(rope_type='yarn', rope_theta=1e6, factor=16.0, original_max_position_embeddings=16384, beta_fast=32.0,
                                                                                        beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.0)),
                  dict(model_type='pixtral', hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14), {}),
@@ -34,6 +42,8 @@ MODELS = {  # type: (text_config, vision_config, other members)
                dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8), {}),
     'kimi_k25': (dict(TEXT, **LATENT, model_type='deepseek_v3', rms_norm_eps=1e-6), dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2), {}),
 }
+
+FAMILIES = {'gemma4_unified': ['--family', 'gemma4_text']}  # of language models of another type
 
 def make(model_type, folder):
     text, vision, more = MODELS[model_type]
@@ -58,7 +68,7 @@ def logits(of_class, folder, tokens):
 def problems(ferry, model_type, work):
     hf, run, back, alone = (os.path.join(work, n) for n in ('hf', 'run', 'back', 'alone'))
     make(model_type, hf)
-    call(ferry, 'convert', hf, run, '--to', 'torch_dist', '--tp', '2')
+    call(ferry, 'convert', hf, run, '--to', 'torch_dist', '--tp', '2', *FAMILIES.get(model_type, []))
     call(ferry, 'convert', run, back, '--to', 'hf', '--fill-from', hf)
     before, after = tensors_of(hf), tensors_of(back)
     differ = [n for n in before.keys() | after.keys() if n not in before or n not in after or raw(before[n]) != raw(after[n])]

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support.h"
+#include "tests/tools/hugging_face/broken_folder.h"
 #include "tests/tools/program.h"
 
 namespace {
@@ -111,6 +112,30 @@ TEST_F(Folders, TheLanguageModelOfALargerOneComesBack) {
     expect_equal(prefix, prefix + "back");
     convert("hf", prefix + "filled", "--to hf --fill-from " + path(prefix));
     expect_equal(prefix, prefix + "filled");
+  }
+}
+
+// The names of codes and scales are none of the family's.
+TEST_F(Folders, AQuantisedLanguageModelOfALargerOneIsRead) {
+  for (const std::string form : {"fp8", "mxfp4"}) {
+    convert("hf", form, "--to hf --no-manifest --quantize " + form);
+    const std::string whole = form + "-whole", weights = path(whole) + "/model.safetensors";
+    fs::copy(path(form), path(whole));
+    ferry::test::Shard shard(weights);
+    json header;
+    for (const auto& [name, tensor] : shard.header.items()) {
+      const bool is_inside = name.starts_with("model.");
+      header[is_inside ? "model.language_model." + name.substr(6) : name] = tensor;
+    }
+    shard.header = header;
+    shard.save(weights);
+    const json text = json::parse(read(path(form + "/config.json")));
+    json config = {{"model_type", "seeing"}, {"text_config", text}};
+    config["quantization_config"] = text.at("quantization_config");
+    write(path(whole + "/config.json"), config.dump());
+    convert(form, form + "-run", "--to torch_dist");
+    convert(whole, whole + "-run", "--to torch_dist");
+    expect_equal(form + "-run", whole + "-run");
   }
 }
 

@@ -9,9 +9,9 @@ set -eu
 cd "$(dirname "$0")/.."
 words='[Tt]ells?|[Tt]old|[Bb]eside|[Bb]ehind|[Ww]anted|[Ff]ellows?|[Hh]eeds?|[Mm]eans? nothing|[Ll]ies|[Ll]ent|[Ss]ettle[sd]?|[Ll]ook(s|ed)? at|[Aa]s it says'
 pages=$(ls README.md CONTRIBUTING.md docs/*.md docs/decisions/*.md)
-sources=$(find ckpt convert ops estimate trainer kernels text tools tests examples \
+sources=$(find ferry ckpt convert ops estimate trainer kernels text tools python tests examples \
     -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort)
-scripts=$(find tools tests -name '*.sh' -o -name '*.py' | sort)
+scripts=$(find tools tests python examples -name '*.sh' -o -name '*.py' | sort)
 
 # allowed: lines that may stay, as extended regular expressions of "file:line: text".
 # Columns and keys that scripts read.
@@ -28,7 +28,7 @@ found=$({
     grep -nHE "//(.*[^A-Za-z_-])?($words)([^A-Za-z_-]|\$)" $sources
     grep -nHE '//+ Of [^`]' $sources
     grep -nHE "#(.*[^A-Za-z_-])?($words)([^A-Za-z_-]|\$)" $scripts
-    grep -nHE '# +Of [^`]' $scripts
+    grep -nHE '# +Of [^`]|""" ?Of [^`]' $scripts
 } | grep -vE "$allowed" || true)
 if [ -n "$found" ]; then
     echo "$found"

@@ -15,7 +15,8 @@ namespace nb = nanobind;
 nb::object text_or_none(std::string_view text) { return text.empty() ? nb::none() : to_str(text); }
 
 void raise(const Error& error) {
-  // Of kind cancelled: by another rank, or by stop(). Ctrl-C here is raised by its handler.
+  // An error of kind cancelled comes from another rank or from stop(); Ctrl-C in this process is
+  // raised by its handler.
   const std::string message = in_keywords(error.what());
   const nb::object made =
       nb::module_::import_("ferry.errors")

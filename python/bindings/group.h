@@ -27,7 +27,8 @@ class OfThisProcess {
 /// on, and what it uses has to stay.
 bool run_within(std::chrono::milliseconds time, std::function<void()> work);
 
-/// Of Python; its group goes with it, in the process that made it.
+/// A group as Python holds it. The group is closed when this is destroyed, in the process that
+/// created it.
 class PythonGroup {
  public:
   explicit PythonGroup(std::shared_ptr<Group> group) : group_(std::move(group)) {}

@@ -44,7 +44,7 @@ struct HandedIn {
   bool is_over = false;
 };
 
-/// Of tickets that nobody waits for: thrown where errors of earlier saves are.
+/// The error of tickets that nobody waits for; the next call on the saver throws it.
 using DroppedError = std::shared_ptr<std::optional<Error>>;
 
 void rethrow(const DroppedError& dropped) {

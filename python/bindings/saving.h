@@ -21,7 +21,7 @@ struct SaveFormat {
   OutputKind alone = OutputKind::checkpoint_folder;
 };
 
-/// Of keywords; the constructor of an AsyncSaver has most_in_flight besides those of save().
+/// What the keywords of save() say, and most_in_flight of an AsyncSaver.
 struct SaveSettings {
   SaveOptions options;
   int most_in_flight = 1;

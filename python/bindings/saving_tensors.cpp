@@ -71,7 +71,7 @@ Byte* pointer(nb::handle address) {
   return reinterpret_cast<Byte*>(static_cast<uintptr_t>(nb::cast<uint64_t>(address)));
 }
 
-/// Of a tensor, or of the shard of one.
+/// Shape and offset of a tensor, or of a shard of one.
 struct Place {
   Dims shape, offset;
 };

@@ -16,7 +16,7 @@ namespace nb = nanobind;
 
 constexpr std::chrono::seconds kMostWaiting{10};
 
-// Of the process, as its interpreter is.
+// Belongs to the process, as the interpreter does.
 struct Threads {
   std::atomic<int> outside{0};  // they have let go of the lock, and will ask for it
   std::atomic<int> alone{0};

@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 def target_of(name: str, into: Any) -> Target:
-    """Of one value of load(into=...). Invalid for what is none of those that can be filled."""
+    """The target for one value of load(into=...). Invalid where the value cannot be filled."""
     if hasattr(into, "placements") and hasattr(into, "device_mesh"):
         box = shard_box(name, tuple(into.shape), into.device_mesh, into.placements)
         local = into.detach().to_local()
@@ -96,7 +96,7 @@ def _numpy_target(name: str, into: Any) -> Target:
 
 
 def fill(targets: Sequence[Target], read: Read, call: Any) -> None:
-    """Fills all of them by read(rows, progress). `call` is told of bytes done and in total."""
+    """Fills all of them by read(rows, progress). `call` gets the bytes done and in total."""
     stage = _Stage(targets)
     total, done = sum(target.nbytes for target in targets), 0
     rows: list[Row] = []

@@ -28,7 +28,7 @@ class Slice:
         self._device = device
 
     def get_shape(self) -> list[int]:
-        """Of the whole tensor."""
+        """The shape of the whole tensor."""
         return list(self._tensor.shape)
 
     def get_dtype(self) -> str:

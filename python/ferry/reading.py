@@ -148,12 +148,12 @@ class Checkpoint(Tensors):
 
     @property
     def iteration(self) -> int | None:
-        """Of training; None where it has none."""
+        """The training iteration; None where the checkpoint has none."""
         return self._opened.iteration
 
     @property
     def layout(self) -> ParallelLayout:
-        """Ranks that wrote it."""
+        """The parallel layout of the ranks that wrote it."""
         return self._opened.layout
 
     @property
@@ -168,7 +168,7 @@ class Checkpoint(Tensors):
 
     @property
     def family(self) -> str | None:
-        """Of the model: "llama", ...; None where it is not recognized."""
+        """The model's family: "llama", ...; None where it is not recognized."""
         if "family" not in self._lazy:
             self._lazy["family"] = self._opened.family()
         family: str | None = self._lazy["family"]

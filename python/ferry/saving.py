@@ -54,10 +54,10 @@ class SaveReport(NamedTuple):
     """What save() wrote."""
 
     path: str
-    """The folder of the checkpoint: of a run, the iteration's."""
+    """The checkpoint's folder; in a run, that of the iteration."""
     iteration: int | None
     warnings: list[str]
-    """Of rank 0; none on the others."""
+    """Warnings of rank 0; empty on the other ranks."""
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as what json.dumps() takes."""
@@ -311,7 +311,7 @@ def _close_savers() -> None:
 
 
 def _settings(given: Mapping[str, Any]) -> Any:
-    """Of the keywords that save() and AsyncSaver have in common."""
+    """The settings that save() and AsyncSaver have in common, from their keywords."""
     keywords = _ferry._options["save"].values()
     return _ferry._save_settings({name: given[name] for name in keywords if name in given})
 
@@ -332,7 +332,7 @@ def _format(
     settings: Any,
     objects: Mapping[str, Any] | None,
 ) -> Any:
-    """Of those that a run's iterations may have."""
+    """The format object for iterations of a run."""
     if format == "dcp":
         _refuse(format, like=like, optimizer=optimizer, release=release)
         return _ferry._dcp_format()

@@ -56,7 +56,7 @@ def size_of(folder):
 
 
 def seconds_of(commands, at_once):
-    """Of all commands, so many processes at a time. Returns the largest resident set, too, in MiB."""
+    """Runs all commands, `at_once` at a time: seconds that they take, and the largest resident set in MiB."""
     begin, running, waiting, peak = time.monotonic(), {}, list(commands), 0
     while running or waiting:
         while waiting and len(running) < at_once:

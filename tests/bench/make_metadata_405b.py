@@ -103,7 +103,7 @@ def up(value, multiple):
 
 
 def buckets(pp):
-    """Of one rank: (length, unpadded length, bounds of parameters) each."""
+    """The buckets of one rank: (length, unpadded length, bounds of parameters) each."""
     local = [math.prod(shape) // (TP if axis is not None else 1) for _, shape, axis in LAYER]
     sizes = ([VOCABULARY // TP * HIDDEN] if pp == 0 else []) + local * len(stage_layers(pp))
     if pp == PP - 1:

@@ -56,7 +56,7 @@ def problems(value, schema, where):
 
 
 def read_crd(place, name):
-    """Of a bare snapshot, a checkout or a file: {version: schema}."""
+    """The schemas of a bare snapshot, a checkout or a file: {version: schema}."""
     place = pathlib.Path(place)
     if place.is_file():
         text = place.read_text()

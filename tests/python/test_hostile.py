@@ -281,7 +281,7 @@ def test_reports_say_how_to_send_them(run: Path) -> None:
 
 
 def test_a_stream_of_two_threads(checkpoint: ferry.Checkpoint) -> None:
-    """Of the module, where no generator of Python is between."""
+    """The stream of the module itself, without a generator of Python around it."""
     for _ in range(20):
         stream = ferry._ferry.Stream(checkpoint._reader, list(checkpoint), {}, 0, 1)
         taken: list[str] = []

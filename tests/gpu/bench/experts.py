@@ -88,7 +88,7 @@ def speed(name, training):
 
 
 def print_operations(layout):
-    """Of rank 0 in its second step, the longest first."""
+    """Rank 0's times by operation in its second step, the longest first."""
     times = operations(Training(layout, '--timing-log-level', '2', '--exit-interval', '2').end().text)
     longest = sorted(times.items(), key=lambda item: -item[1])[:8]
     print(f'  operations of rank 0: {sum(times.values()):.1f} ms of it; {", ".join(f"{name} {ms:.1f}" for name, ms in longest)}', flush=True)

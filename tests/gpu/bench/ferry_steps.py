@@ -36,7 +36,7 @@ def operations(text):
 
 
 def median(times):
-    """Of the last half of all steps."""
+    """The median of the last half of all steps."""
     last = sorted(times[len(times) // 2:])
     return last[len(last) // 2]
 

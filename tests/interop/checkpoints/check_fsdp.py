@@ -27,7 +27,7 @@ BAR = 8e-6
 
 
 class Stub:
-    """Of a class that the Megatron Core which is installed does not have."""
+    """Stands for a class that the installed Megatron Core does not have."""
 
     def __init__(self, *values):
         self.values = values

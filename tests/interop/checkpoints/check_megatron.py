@@ -69,7 +69,7 @@ def logits_jobs(ferry, work):
                       {'TOKENS': f'{work}/{case}.npz', 'LOGITS': f'{work}/{name}'})
 
 def distance(work, case, layout):
-    """Of all logits, over their mean size."""
+    """The largest difference of all logits, over their mean size."""
     right = np.load(f'{work}/{case}.npz')['logits']
     parts = [np.load(f'{work}/{case}_{layout}.{rank}.npz')['logits'] for rank in ((1,) if layout == 'PP2' else (0, 1))]
     wholes = [np.concatenate(parts, -1)] if layout == 'TP2' else parts

@@ -99,7 +99,7 @@ def tiktoken_encode(encoding):
 
 
 def names():
-    """Of all kinds whose program is there."""
+    """The names of all kinds whose program is there."""
     found = []
     list(kinds("", "", [], found.append))  # which wants none of them
     return found

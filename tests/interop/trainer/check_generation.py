@@ -52,7 +52,7 @@ def validation_samples(work):
 
 
 def document_lengths(path):
-    """Of an index file of version 1: header of 34 bytes, then an int32 a sequence, and each document is one sequence here."""
+    """The lengths from an index file of version 1: header of 34 bytes, then an int32 a sequence, and each document is one sequence here."""
     with open(path, 'rb') as file:
         header = file.read(34)
         assert header[:9] == b'MMIDIDX\0\0' and header[17] == 8, header

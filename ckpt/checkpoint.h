@@ -67,7 +67,7 @@ struct ModuleChoice {
 struct Checkpoint {
   Format format = Format::torch_dist;
   std::string path;    // the folder or file that holds the data (the iteration's, of a run folder)
-  std::string writer;  // "Megatron Core >= 0.19", "PyTorch DCP", ... as far as known
+  std::string writer;  // "Megatron Core 0.19 or later", "PyTorch DCP", ... if known
   std::optional<int64_t> iteration;
   SharedCatalog catalog;
   LoadedValue args;      // argparse.Namespace of Megatron; none when there is none
@@ -109,10 +109,10 @@ struct OpenOptions {
 /// is stored in flat buffers, what it takes to find their layout; no other tensor data. The result
 /// owns all it needs; several threads may read from it.
 ///
-/// not_found when nothing is there, or not that iteration; invalid for what is no checkpoint or for
-/// a path that leads to several; unsupported for a form of one that is not read; corrupt, mismatch
-/// when files are damaged or contradict each other; io; exhausted; busy when the checkpoint was
-/// replaced meanwhile.
+/// not_found when nothing is there, or not that iteration; invalid for what is not a checkpoint or
+/// for a path that leads to several; unsupported for a form of one that is not read; corrupt,
+/// mismatch when files are damaged or contradict each other; io; exhausted; busy when the
+/// checkpoint was replaced meanwhile.
 Checkpoint open_checkpoint(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                            const OpenOptions& options = {});
 
@@ -132,7 +132,7 @@ std::optional<CheckpointLead> leads_to(const FileSystem& file_system, const std:
 bool is_checkpoint_folder(const FileSystem& file_system, const std::string& path);
 
 /// What the folder `path` holds itself, by the names in it; nothing when that
-/// is no checkpoint, or a run folder, which holds several.
+/// is not a checkpoint, or a run folder, which holds several.
 std::optional<Format> format_of_folder(const FileSystem& file_system, const std::string& path);
 
 }  // namespace ferry

@@ -244,7 +244,7 @@ bool looks_like_checkpoint(const FileSystem& files, const std::string& path) {
   }
   if (!inside.empty()) {
     fail(ErrorKind::not_found,
-         "{} is no checkpoint itself, but these folders in it look like one: {}", folder.path,
+         "{} is not a checkpoint itself, but these folders in it look like one: {}", folder.path,
          some_of(inside, 8));
   }
   const std::string other = other_folder(folder.files, folder.path, names);

@@ -14,9 +14,9 @@ struct CarriedFiles {
   std::vector<std::string> left;  // other weights, state of a training, what is too large
 };
 
-/// All files of `folder`, and of its folders unless `top_only`, that are no weights, in any format,
-/// and no state of a trainer; hidden ones, config.json and manifests are left out. The model's own
-/// weights are in neither list.
+/// All files of `folder`, and of its folders unless `top_only`, that are not weights, in any
+/// format, and no state of a trainer; hidden ones, config.json and manifests are left out. The
+/// model's own weights are in neither list.
 CarriedFiles carried_files(const FileSystem& file_system, const std::string& folder,
                            bool top_only = false);
 

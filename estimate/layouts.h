@@ -2,7 +2,7 @@
 //
 // Memory is the trainer's plan of each. Which is fastest is estimated: computation at the measured
 // rate, what tensor, pipeline, data and expert ranks send each other at the rates below, and the
-// bubble of the pipeline. It orders layouts; it is no promise.
+// bubble of the pipeline. It orders layouts; it is not a promise.
 #pragma once
 
 #include "estimate/make_estimate.h"

@@ -16,11 +16,12 @@
 // Components of their own, with what they need: estimate/estimate.h (ferry::estimate),
 // ckpt/group/mpi/mpi_group.h (ferry::mpi).
 //
-// Each operation takes a struct of options and returns a struct of results. It reports progress
-// through a function of yours, stops soon after `cancel` is set, throws ferry::Error (or
-// std::bad_alloc), and leaves its target as it was in both cases. Operations may run in several
-// threads at once. None installs a signal handler, prints, or reads the command line; of the
-// environment TMPDIR alone is read, for the folder that large zstd streams are decoded in.
+// Each operation takes its options as a struct, some after a path, and returns a struct of results.
+// It reports progress through a function of yours, stops soon after `cancel` is set, throws
+// ferry::Error (or std::bad_alloc), and leaves its target as it was in both cases. Operations may
+// run in several threads at once. None installs a signal handler, prints, or reads the command
+// line; of the environment only what names the folder for temporary files is read (TMPDIR and its
+// like), for large zstd streams.
 #pragma once
 
 #include "ckpt/base/error.h"          // IWYU pragma: export

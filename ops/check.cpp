@@ -27,26 +27,26 @@ namespace {
 
 constexpr const char* kConfigName = "config.json";
 
-// The folder that `path` leads to; invalid where it is no Hugging Face folder.
+// The folder that `path` leads to; invalid where it is not a Hugging Face folder.
 std::string folder_of(const FileSystem& files, const std::string& path) {
   const PathKind kind = files.status(path).kind;
   if (kind == PathKind::missing) fail_missing(files, path);
   if (kind != PathKind::folder) {
-    fail(ErrorKind::invalid, "{}: is no folder; what is checked is a Hugging Face folder", path);
+    fail(ErrorKind::invalid, "{}: is not a folder; what is checked is a Hugging Face folder", path);
   }
   const auto lead = leads_to(files, path, {});
   std::string folder = lead ? lead->path : path;
   if (files.status(folder).kind != PathKind::folder) {
-    fail(ErrorKind::invalid, "{}: is no Hugging Face folder: it leads to {}", path, folder);
+    fail(ErrorKind::invalid, "{}: is not a Hugging Face folder: it leads to {}", path, folder);
   }
   const auto format = format_of_folder(files, folder);
   const bool has_config = files.status(join(folder, kConfigName)).kind == PathKind::file;
   if (format == Format::hugging_face || (!format && has_config)) return folder;
   if (!format && !is_run_folder(files, folder)) {
     fail(ErrorKind::invalid,
-         "{}: is no Hugging Face folder: it holds neither weights nor a config.json", path);
+         "{}: is not a Hugging Face folder: it holds neither weights nor a config.json", path);
   }
-  fail(ErrorKind::invalid, "{}: is no Hugging Face folder{}; convert makes one of a model ({})",
+  fail(ErrorKind::invalid, "{}: is not a Hugging Face folder{}; convert makes one of a model ({})",
        path,
        format ? fmt::format(" but a checkpoint of format {}", name(*format)) : " but a run folder",
        option("to", "hugging_face"));
@@ -168,7 +168,7 @@ class Check {
     for (const NameGroup& group : grouped(misfit.left_over, {})) {
       findings_.problem(
           "left_over", group.pattern,
-          fmt::format("{}: is no tensor of the model that config.json describes", group.line));
+          fmt::format("{}: is not a tensor of the model that config.json describes", group.line));
     }
     for (const std::string& sentence : misfit.misshapen) {
       findings_.problem("shape", sentence.substr(0, sentence.find(": ")), sentence);

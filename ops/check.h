@@ -14,8 +14,8 @@ namespace ferry {
 std::string_view name(Loader loader) noexcept;
 
 struct CheckOptions {
-  /// The program that is to load the folder: what only this one trips over is a problem, what it
-  /// reads is none. `any`: what some trip over is a warning.
+  /// The program that is to load the folder: what this program fails on is a problem, and what only
+  /// others fail on is not reported. `any`: what some programs fail on is a warning.
   Loader loader = Loader::any;
   /// The folder of the model that this one was made from, to compare names, shapes, config.json and
   /// files with; empty: none.
@@ -38,8 +38,8 @@ struct CheckReport {
 };
 
 /// Checks the folder `path`, from headers and small files alone: what is wrong is in the report and
-/// not thrown. A hub cache leads to its snapshot. not_found when nothing is there; invalid for what
-/// is no Hugging Face folder; as open_checkpoint() for `options.like`. Findings name options as
+/// not thrown. A hub cache leads to its snapshot. not_found when nothing is there; invalid where it
+/// is not a Hugging Face folder; as open_checkpoint() for `options.like`. Findings name options as
 /// option() does (ckpt/base/error.h).
 CheckReport check(const std::string& path, const CheckOptions& options = {});
 

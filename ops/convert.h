@@ -24,11 +24,13 @@ struct ConvertOptions {
   static constexpr int64_t kVocabularyDivisor = 128;
 
   std::string source = {};  // a folder or file of any format that is read, or a run folder
-  std::string target = {};  // folder to create; for Megatron-LM a run folder, which gets a release
+  /// The folder to create. For Megatron-LM: a run folder, which gets a release, or with `optimizer`
+  /// the iteration.
+  std::string target = {};
   ConvertTarget to = ConvertTarget::hugging_face;
   OpenOptions open = {};
 
-  /// Instead of recognising it: "llama", "deepseek_v3", ... (export_families()).
+  /// Instead of recognising it: "llama", "deepseek_v3", ...
   std::optional<std::string> family = {};
   std::optional<DType> dtype = {};  // of floating-point tensors; those kept in fp32 by design stay
   bool from_masters = false;        // the optimizer's fp32 master weights instead of the weights

@@ -25,7 +25,8 @@ struct Tolerance {
 struct ValueDifference {
   int64_t compared = 0;   // elements
   int64_t differing = 0;  // of these
-  int64_t without = 0;    // differing ones whose difference is no number: NaN or infinity on a side
+  int64_t without =
+      0;  // differing ones whose difference is not a number: NaN or infinity on a side
   double max_absolute = 0;
   double max_relative = 0;  // |a - b| / max(|a|, |b|)
   int64_t first = -1;       // position of the first differing element, in row-major order
@@ -94,8 +95,8 @@ struct DiffReport {
   bool equal() const;  // all tensors are; objects do not matter
 };
 
-/// Errors as open_checkpoint and plan_export; not_found when a pattern matches no tensor, or none
-/// is left; busy when a checkpoint was replaced meanwhile.
+/// Errors as open_checkpoint(), and as convert() where the two have different names; not_found when
+/// a pattern matches no tensor, or none is left; busy when a checkpoint was replaced meanwhile.
 DiffReport diff(const DiffOptions& options);
 
 }  // namespace ferry

@@ -63,9 +63,11 @@ struct ReshardReport {
   std::vector<std::string> warnings;  // they name options as option() does
 };
 
-/// invalid when options exclude each other or the target stands in the way; otherwise as
-/// open_checkpoint, state_of, retarget, the format's writer, check and run. On any error the target
-/// is as it was. Messages name options as option() does (ckpt/base/error.h).
+/// invalid when options exclude each other or the target stands in the way; not_found, corrupt and
+/// unsupported as open_checkpoint(); unsupported for a checkpoint that is not of a Megatron-LM run,
+/// or that the layout or format cannot hold; io and exhausted from the file system; busy when the
+/// source was replaced meanwhile; cancelled. On any error the target is as it was. Messages name
+/// options as option() does (ckpt/base/error.h).
 ReshardReport reshard(const ReshardOptions& options);
 
 }  // namespace ferry

@@ -25,7 +25,8 @@ struct WriteOptions {
   /// Memory, threads, progress and cancellation. A cancelled operation throws Error(cancelled) and
   /// leaves the target as it was. `engine.cancel` may be set from a signal handler.
   EngineOptions engine = {};
-  /// Processes that do it together: all pass the same options. Rank 0 alone compresses.
+  /// Processes that do it together: all pass the same options. Rank 0 alone compresses. Quantising
+  /// (ConvertOptions::quantise) refuses more than one.
   std::shared_ptr<Group> group = lone_group();
 };
 

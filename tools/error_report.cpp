@@ -68,7 +68,7 @@ int Reporter::report_any_exception() const {
   } catch (const std::exception& error) {
     return report(ErrorKind::internal, error.what());
   } catch (...) {
-    return report(ErrorKind::internal, "an exception that is no std::exception");
+    return report(ErrorKind::internal, "an exception that is not a std::exception");
   }
 }
 

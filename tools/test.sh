@@ -97,7 +97,7 @@ if [ "$interop" = 1 ]; then
     background=$fetching
 fi
 if [ "${FERRY_TEST_SANITIZERS:-}" = all ]; then export FERRY_TEST_EVERY_FLIP=1; fi
-# Benchmarks are no tests: that they compile is for CI.
+# Benchmarks are not tests: that they compile is for CI.
 cmake --preset check -D FERRY_BENCHMARKS="${CI:+ON}" >/dev/null
 build check
 run_tests check

@@ -34,19 +34,19 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-/// True when `box` has the rank of `shape` and is inside it.
+/// True when `box` has as many axes as `shape` and is inside it.
 bool is_inside(const Box& box, const Dims& shape) noexcept;
 
-/// True when the two boxes, of one rank, share an element.
+/// True when the two boxes, which have as many axes, share an element.
 bool overlaps(const Box& a, const Box& b) noexcept;
 
-/// What two boxes of one rank share; its size is 0 along each axis on which they do not meet.
+/// What two boxes with as many axes share; its size is 0 along each axis on which they do not meet.
 Box intersection(const Box& a, const Box& b);
 
 /// "[0:2, 0:32]"
 std::string to_string(const Box& box);
 
-/// "This part of that tensor is there". A chunk of a file is a shard with an extent
+/// A part of a tensor, wherever it is. A chunk of a file is a shard with an extent
 /// (core/catalog.h), a region of memory one with a pointer (memory/region.h), a rank's part of an
 /// optimizer's buffer one with a place in a bucket (megatron/optimizer/buckets/model_buffers.h),
 /// and a share of a plan's work one with the process that does it (core/plan_part.h).

@@ -61,7 +61,7 @@ enum class FloatHalf : uint8_t {
   lower,  // 16 bits, as i16
 };
 
-/// Elements that are no numbers; each half of a complex one counts.
+/// Elements that are not numbers; each half of a complex one counts.
 struct NonFinite {
   int64_t nan = 0, infinite = 0;
 
@@ -88,7 +88,7 @@ struct SignFlips {
 };
 SignFlips sign_flips(MathBits bits, DType dtype) noexcept;
 
-/// unsupported, naming `what`, for elements whose sign is no bit of theirs.
+/// unsupported, naming `what`, for elements whose sign is not a bit of theirs.
 void check_math_bits(MathBits bits, DType dtype, const std::string& what);
 
 }  // namespace ferry

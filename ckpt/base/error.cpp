@@ -123,7 +123,7 @@ std::string spell_options(std::string_view message, const OptionSpelling& spelli
   std::string spelled;
   while (!message.empty()) {
     const size_t at = std::min(message.find(kOptionPrefix), message.size());
-    // Inside a longer name (of a file, of a tensor) it is no option.
+    // Inside a longer name (of a file, of a tensor) it is not an option.
     const bool starts = at == 0 ? spelled.empty() || spelled.back() == ' ' || spelled.back() == '('
                                 : message[at - 1] == ' ' || message[at - 1] == '(';
     spelled += message.substr(0, at);

@@ -35,7 +35,7 @@ enum class ErrorKind {
   cancelled,    // stopped by the user
 };
 
-/// Lower-case word for `kind`, as printed in reports ("corrupt").
+/// `kind` in lower-case words, as printed in reports ("corrupt", "not found").
 std::string_view name(ErrorKind kind) noexcept;
 
 class Error : public std::runtime_error {

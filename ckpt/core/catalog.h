@@ -2,7 +2,7 @@
 //
 // A catalog is built from metadata alone: it says which tensors there are and where the bytes of
 // each of their pieces are stored, and holds no tensor data. Everything above the readers (convert,
-// reshard, inspect, verify) sees only this.
+// reshard, inspect, verify) knows tensors through this alone.
 #pragma once
 
 #include <cstddef>

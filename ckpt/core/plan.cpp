@@ -120,7 +120,7 @@ void check_addends(const Plan& plan, const Entry& target, const Recipe& recipe) 
     const bool is_plain = recipe.half == FloatHalf::whole && !recipe.quantise && !input.remainders;
     if (!is_plain || !is_floating_point(input.dtype) || !is_floating_point(target.dtype)) {
       fail(ErrorKind::unsupported,
-           "tensor {}: {} would be added to the elements of {}, which are no plain floating-point "
+           "tensor {}: {} would be added to the elements of {}, which are not plain floating-point "
            "numbers",
            target.name, each.value, input.name);
     }

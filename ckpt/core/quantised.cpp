@@ -33,14 +33,14 @@ void check_codes(const Entry& entry, const Quantised& form, const Dims& shape) {
       form.code != Code::element || form.codes.dtype == DType::i8 ||
       (size_bytes(form.codes.dtype) == 1 && can_convert(form.codes.dtype, DType::f32));
   if (is_code && can_convert(entry.dtype, DType::f32)) return;
-  fail(ErrorKind::mismatch, "tensor {}: {} of {} are no codes of a quantised tensor", entry.name,
+  fail(ErrorKind::mismatch, "tensor {}: {} of {} are not codes of a quantised tensor", entry.name,
        form.codes.name, torch_name(form.codes.dtype));
 }
 
 void check_scales(const Entry& entry, const Quantised& form, const Dims& grid) {
   const DType dtype = form.scales.dtype;
   if (!are_exponents(dtype) && !can_convert(dtype, DType::f32)) {
-    fail(ErrorKind::mismatch, "tensor {}: its scales {} are of {}, which is no type of scales",
+    fail(ErrorKind::mismatch, "tensor {}: its scales {} are of {}, which is not a type of scales",
          entry.name, form.scales.name, torch_name(dtype));
   }
   if (same_but_for_units(form.scales.shape, grid)) return;

@@ -1,5 +1,4 @@
 // How work on checkpoints is bounded, watched and stopped, and functions that read single tensors.
-// run.h runs plans.
 #pragma once
 
 #include <atomic>
@@ -32,8 +31,8 @@ struct EngineOptions {
   std::function<void(const Progress&)> progress = {};
   /// Set: stop soon with Error(cancelled). Must stay until the operation has returned.
   const std::atomic<bool>* cancel = nullptr;
-  /// Set by ferry itself: files of the plan's source that are read first, as somebody waits for
-  /// them, and what is shown the bytes of the plan's items.
+  /// Set by ferry itself. `borrowed`: source files to read first, as their owner waits for them.
+  /// `values`: receives the bytes of the plan's items as they pass.
   const BorrowedSources* borrowed = nullptr;
   PassingValues* values = nullptr;
 };

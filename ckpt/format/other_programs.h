@@ -24,7 +24,7 @@ std::string other_folder(const FileSystem& file_system, const std::string& folde
 /// True of names of files that DeepSpeed's pipeline engine writes, one for each layer.
 bool has_pipeline_layers(const std::vector<std::string>& names);
 
-/// For a URL (s3://, gs://, hf://, ...): that it is no local file, and how to copy it. Empty for
+/// For a URL (s3://, gs://, hf://, ...): that it is not a local file, and how to copy it. Empty for
 /// all else.
 std::string what_url(std::string_view path);
 

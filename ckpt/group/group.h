@@ -21,7 +21,7 @@ namespace ferry {
 ///
 /// **Order.** All ranks of a group call the same operations in the same order; `bytes` may have any
 /// length on each, none included. Where a rank gets a message of another operation than its own,
-/// all throw (mismatch); where none shows it, ranks that call different ones wait for ever. A
+/// all throw (mismatch); if no message reveals the mismatch, the ranks wait for ever. A
 /// rank's part may be over before others have begun theirs, except that exchange(), barrier() and
 /// split() return when all ranks have called them.
 ///
@@ -77,8 +77,8 @@ class Group {
   virtual void check() = 0;
 };
 
-/// For a handler of exceptions: abort() with that which is handled. std::bad_alloc is exhausted,
-/// what is no ferry::Error else is internal.
+/// Calls abort() with the exception that is being handled: std::bad_alloc as exhausted, other
+/// foreign exceptions as internal.
 void abort_with_current_exception(Group& group) noexcept;
 
 /// A group of one.

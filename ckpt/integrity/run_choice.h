@@ -17,7 +17,7 @@ struct RunChoice {
 
 /// The iteration that is `requested`, finished or not; else the one that the tracker leads to;
 /// else, as it leads nowhere, the latest complete one; else the latest. not_found when that is not
-/// there, or none is; invalid when `requested` is no iteration. `file_system` must outlive the
+/// there, or none is; invalid when `requested` is not an iteration. `file_system` must outlive the
 /// result.
 RunChoice choose_to_verify(const FileSystem& file_system, const std::string& path,
                            const std::string& requested);

@@ -29,7 +29,7 @@ struct Problem {
   std::string what;     // is wrong: a sentence that names all of the above
 };
 
-/// Whether fp32 masters are held against the weights that they belong to.
+/// Whether fp32 masters are compared with the weights that they belong to.
 enum class Masters { compared, not_compared };
 
 struct VerifyOptions {
@@ -57,11 +57,11 @@ struct VerifyReport {
   int64_t files = 0;
   uint64_t bytes = 0;          // of the files
   uint64_t covered_bytes = 0;  // of these, under at least one checksum
-  int64_t masters = 0;         // fp32, that were held against the model's weights
+  int64_t masters = 0;         // fp32, that were compared with the model's weights
   int64_t tensors = 0;         // whose chunks cover them once
   int64_t items = 0;           // archives inside files, or whole ones, whose structure is right
   int64_t digests = 0, crc32s = 0, sha256s = 0;  // that were computed
-  double seconds = 0;                            // set by ops/verify.h
+  double seconds = 0;                            // 0 here; verify() of ops/verify.h measures it
 };
 
 /// Checks, of whatever open_checkpoint() takes: the tracker of a run folder; ferry.manifest.json
@@ -69,7 +69,7 @@ struct VerifyReport {
 /// large files (files missing, too short, too long, damaged, not
 /// named); the CRC-32 of every record of .distcp items and .pt files; what the readers check; that
 /// the chunks of every tensor cover it once; that the optimizer's fp32 masters, where it has some,
-/// are what the model's weights are rounded from. Values that are not finite are no damage: the
+/// are what the model's weights are rounded from. Values that are not finite are not damage: the
 /// report lists them. What is wrong is in the report. Throws what keeps it from looking: not_found,
 /// invalid, unsupported without a manifest, cancelled; busy when the checkpoint was replaced or
 /// removed meanwhile.

@@ -71,7 +71,7 @@ class PrivateMapping {
   std::span<std::byte> bytes_;
 };
 
-/// Null for what is no file of the operating system's, or when that does not map it.
+/// Null for what is not a file of the operating system's, or when that does not map it.
 std::shared_ptr<PrivateMapping> map_privately(const ReadableFile& file);
 
 class PosixWritableFile final : public WritableFile {

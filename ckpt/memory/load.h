@@ -69,8 +69,8 @@ class TensorSet {
 };
 
 /// Fills all regions, which must not overlap in memory; the same elements may be asked for many
-/// times. Where a region's dtype is not the tensor's, values are converted as convert()
-/// (ckpt/base/cast.h) does. Several threads may load from one set at once.
+/// times. Where a region's dtype is not the tensor's, values are rounded once, to
+/// nearest even. Several threads may load from one set at once.
 ///
 /// not_found for a tensor that is not there; mismatch when it has another shape, or no way leads to
 /// the region's dtype; invalid for a region that is none (checked_bytes); unsupported for a part or

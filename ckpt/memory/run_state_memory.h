@@ -23,7 +23,7 @@ void load_staged(const Checkpoint& checkpoint, const RunState& state,
                  std::span<const Region> regions, Stager& stager,
                  uint64_t buffer_bytes = uint64_t{256} << 20, EngineOptions options = {});
 
-/// Snapshots of a Megatron-LM run. `state` has what is no tensor (args, param_groups, scheduler,
+/// Snapshots of a Megatron-LM run. `state` has what is not a tensor (args, param_groups, scheduler,
 /// random number states; the same on all ranks), made by hand or by state_of() of a checkpoint; its
 /// own source, recipes and iteration do not count. The tensors that ranks give are named, shaped
 /// and typed as RunState says; optimizer state, if any, as the shards that a rank holds of each

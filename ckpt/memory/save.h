@@ -1,6 +1,6 @@
 // Saves memory as an iteration of a run folder: every rank writes its own part, then one commits.
 //
-//   std::vector<float> weight = ...;
+//   const std::vector<float> weight = ...;
 //   Snapshot snapshot;
 //   snapshot.iteration = 100;
 //   snapshot.tensors.push_back(whole_region("weight", DType::f32, {1000, 4096}, weight.data()));
@@ -27,7 +27,7 @@ namespace ferry {
 
 struct Checkpoint;  // ckpt/checkpoint.h
 
-/// Something that is no tensor: a torch.save archive (write_torch_archive) under a name.
+/// Something that is not a tensor: the bytes of a torch.save archive, and its name.
 struct StoredObject {
   std::string name;
   std::string archive;
@@ -73,9 +73,11 @@ struct SaveOptions {
 /// name, and then the tracker moves. Returns warnings (rank 0's).
 ///
 /// Any rank's error fails all, each with the same Error, which names the rank; then the run folder
-/// is as it was, unless the message says otherwise (StagedIteration::commit). invalid for
-/// regions that are none, contradict each other or do not cover a tensor exactly once; mismatch
-/// when ranks disagree on the iteration or the plan; otherwise as RunStore::begin and the engine.
+/// is as it was, unless the message says that the iteration is complete and only the tracker could
+/// not be moved. invalid for regions that are malformed, contradict each other or do not cover a
+/// tensor exactly once, and for an iteration that is there without `overwrite`; mismatch when ranks
+/// disagree on the iteration or the plan; busy when another process saves in the folder; io and
+/// exhausted from the file system; cancelled.
 std::vector<std::string> save(std::shared_ptr<const FileSystem> file_system,
                               const std::string& run_folder, const Snapshot& snapshot, Group& group,
                               const SaveOptions& options = {});
@@ -84,8 +86,8 @@ std::vector<std::string> save(std::shared_ptr<const FileSystem> file_system,
 /// number states are those of the checkpoint that the run began with, the same on all ranks.
 /// Tensors have the names and shapes of a torch_dist checkpoint; those of the optimizer are
 /// "optimizer.state.{param,exp_avg,exp_avg_sq}.<name of the model tensor>", fp32 and of its shape,
-/// and each rank gives the shards that it holds. unsupported for a checkpoint of no Megatron-LM
-/// run.
+/// and each rank gives the shards that it holds. unsupported for a checkpoint that is
+/// not of a Megatron-LM run.
 std::shared_ptr<const SnapshotFormat> torch_dist_format(const Checkpoint& begun_with,
                                                         TorchDistOptions options = {});
 

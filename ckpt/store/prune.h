@@ -32,8 +32,8 @@ struct PruneOptions {
 
 /// Applies `retention` (see decide()) to the run folder at `path`. What another ferry process
 /// writes or reads stays, too, and so does what any process of this host has a file of open, as far
-/// as files_open_below() sees. not_found when `path` is no run folder. On an error in the middle,
-/// what was renamed so far is gone or goes with the next prune; the rest is as it was.
+/// as files_open_below() sees. not_found when `path` is not a run folder. On an error in the
+/// middle, what was renamed so far is gone or goes with the next prune; the rest is as it was.
 PruneReport prune(std::shared_ptr<const FileSystem> file_system, const std::string& path,
                   const Retention& retention, const PruneOptions& options);
 

@@ -24,7 +24,7 @@ inline constexpr std::string_view kReleaseName = "release";
 /// The name of an iteration's folder: "iter_0000005".
 std::string iteration_folder_name(int64_t iteration);
 
-/// The iteration that a folder name stands for; nothing when it is no iteration folder.
+/// The iteration that a folder name stands for; nothing when it is not an iteration folder.
 std::optional<int64_t> iteration_of(std::string_view folder_name);
 
 struct IterationFolder {
@@ -87,8 +87,8 @@ Tracker parse_tracker(std::string_view content);
 /// The iteration to open: the one asked for ("100", "iter_0000100", "release"), else the tracker's,
 /// else the only complete one (then `note` says so). not_found with the iterations that are there
 /// and what to type, when it is missing, unfinished, or the tracker is missing, garbage or
-/// dangling; invalid when `requested` is no iteration. A tracker older than a complete iteration is
-/// reported in `note`.
+/// dangling; invalid when `requested` is not an iteration. A tracker older than a complete
+/// iteration is reported in `note`.
 const IterationFolder& choose_iteration(const RunFolder& run, std::string_view requested,
                                         std::string* note);
 

@@ -98,7 +98,7 @@ std::string find_step(const Steps& steps, const std::string& path, std::string_v
 }
 
 // The last step by the files that DeepSpeed and verl leave, and by the steps that there are; empty:
-// nothing says. Nothing when it is no run of these.
+// nothing says. Nothing when it is not a run of these.
 std::optional<std::string> last_global_step(const FileSystem& files, const std::string& path,
                                             const Names& names, const Steps& steps) {
   const auto read = [&](std::string_view name) {

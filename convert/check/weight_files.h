@@ -1,4 +1,4 @@
-// The files of a Hugging Face folder's weights: index, shards, and weights that are no part of the
+// The files of a Hugging Face folder's weights: index, shards, and weights that are not part of the
 // model for the program that loads it.
 //
 // Source: vLLM model_loader/default_loader.py and weight_utils.py, which SGLang's loader follows:

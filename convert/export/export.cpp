@@ -31,7 +31,7 @@ int64_t embedding_rows(const Checkpoint& checkpoint, const Architecture& archite
   const auto found = model.find("embedding.word_embeddings.weight");
   if (!found || found->shape.size() != 2 || found->shape[0] < 1) {
     fail(ErrorKind::mismatch,
-         "{}: tensor embedding.word_embeddings.weight is {}: this is no Megatron language model",
+         "{}: tensor embedding.word_embeddings.weight is {}: this is not a Megatron language model",
          checkpoint.path, found ? "of shape " + to_string(found->shape) : "missing");
   }
   return found->shape[0];
@@ -49,7 +49,8 @@ std::optional<std::string> family_of(const Checkpoint& original, const Architect
 ReadArguments read_model(const Checkpoint& checkpoint) {
   if (checkpoint.format == Format::hugging_face || checkpoint.format == Format::safetensors) {
     fail(ErrorKind::unsupported,
-         "{}: is no checkpoint of Megatron-LM; a folder with config.json and weights becomes a new "
+         "{}: is not a checkpoint of Megatron-LM; a folder with config.json and weights becomes a "
+         "new "
          "Hugging Face model ({}), tensors of a file alone {}",
          checkpoint.path, option("to", "hugging_face"), option("to", "safetensors"));
   }
@@ -64,7 +65,7 @@ ReadArguments read_model(const Checkpoint& checkpoint) {
 
 Export plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   if (options.dtype && !is_floating_point(*options.dtype)) {
-    fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(*options.dtype));
+    fail(ErrorKind::invalid, "dtype {} is not a floating-point type", torch_name(*options.dtype));
   }
   check_no_adapter(checkpoint);
   ReadArguments read = read_model(checkpoint);

@@ -26,7 +26,7 @@ constexpr std::string_view kWeightEnd = ".weight";
 
 // Parts of names that are left as they are. "wte." and "wpe." are GPT-2's embeddings, and its "c_"
 // layers keep their weights the other way round, as no linear layer does; ".gate." and
-// "shared_expert_gate" are routers that are no linear layers where models are served.
+// "shared_expert_gate" are routers that are not linear layers where models are served.
 constexpr std::string_view kLeftAsTheyAre[] = {"norm",
                                                "embed",
                                                "lm_head",
@@ -149,7 +149,7 @@ class Quantiser {
     if (model_.experts != nullptr && !takes_fused) split_experts(tensors.tensors, *model_.experts);
     if (takes_fused && model_.transposed != true) {
       fail(ErrorKind::invalid,
-           "{}: is no gpt-oss, whose experts alone are quantised so ({}); mxfp4 is the form for "
+           "{}: is not a gpt-oss, whose experts alone are quantised so ({}); mxfp4 is the form for "
            "other models",
            model_.path, option("quantise", form_.name));
     }

@@ -3,8 +3,8 @@
 //
 // Those of linear layers: tensors of two axes whose names end in ".weight", but for embeddings,
 // norms, the output layer (by its name, or by the shape of the embedding), routers and the small or
-// sensitive layers that serving keeps in 16 bits; and those whose rows are no multiple of what has
-// one scale.
+// sensitive layers that serving keeps in 16 bits; and those whose rows are not a multiple of what
+// has one scale.
 //
 // Source: slime tools/convert_hf_to_fp8.py and convert_hf_to_int4_direct.py; miles
 // tools/convert_hf_to_mxfp8.py and convert_hf_to_nvfp4.py; compressed-tensors quantization/ and
@@ -44,8 +44,8 @@ struct QuantisedFiles {
 };
 
 /// Turns the weights into codes with their scales after them. Tensors of experts that stay fused
-/// are left, and a warning says so. invalid for a name that is no form's; unsupported when there is
-/// no weight to quantise, or they are quantised already.
+/// are left, and a warning says so. invalid for a name that is not a form's; unsupported when there
+/// is no weight to quantise, or they are quantised already.
 QuantisedFiles quantise(std::string_view form, ExportedTensors& tensors,
                         const QuantisedModel& model, std::vector<std::string>& warnings);
 

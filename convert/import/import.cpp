@@ -203,10 +203,10 @@ std::optional<TiedOutputLayer> tied_output_layer(const Catalog& catalog, const R
 Import import_model(const Checkpoint& stored, const ImportOptions& options) {
   Checkpoint checkpoint = stored;
   if (options.dtype && !is_floating_point(*options.dtype)) {
-    fail(ErrorKind::invalid, "dtype {} is no floating-point type", torch_name(*options.dtype));
+    fail(ErrorKind::invalid, "dtype {} is not a floating-point type", torch_name(*options.dtype));
   }
   if (checkpoint.format != Format::hugging_face) {
-    fail(ErrorKind::unsupported, "{}: is no Hugging Face folder (weights and config.json)",
+    fail(ErrorKind::unsupported, "{}: is not a Hugging Face folder (weights and config.json)",
          checkpoint.path);
   }
   if (options.config_folder.empty()) refuse_adapter_folder(checkpoint);

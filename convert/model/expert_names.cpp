@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kExpertsPart = "experts.";
 constexpr std::string_view kWeight = ".weight", kScales = "_scale_inv";
 constexpr std::string_view kGateAndUp = "gate_up_proj", kUp = "up_proj", kDown = "down_proj";
-constexpr int64_t kMostExperts = 1 << 16;  // of a layer: more is no model's
+constexpr int64_t kMostExperts = 1 << 16;  // of a layer: more is not a model's
 
 constexpr ExpertNames kKinds[] = {
     {".mlp.", ".mlp.", "gate_proj", "up_proj", "down_proj"},

@@ -276,7 +276,7 @@ class Builder {
     const bool is_wide = entry.dtype == DType::i64;
     if ((!is_wide && entry.dtype != DType::i32) ||
         entry.shape != Dims{static_cast<int64_t>(most.size())}) {
-      fail(ErrorKind::mismatch, "{}: tensor {} is no shape of a tensor of {} axes", path_,
+      fail(ErrorKind::mismatch, "{}: tensor {} is not a shape of a tensor of {} axes", path_,
            described(entry), most.size());
     }
     const std::string bytes = read_tensor(catalog_, entry, kMostShapeBytes);

@@ -16,7 +16,7 @@ struct SameType {
 /// Null for a type that is not known to be one.
 const SameType* same_type(std::string_view name);
 
-/// Whether a type, which is no family's, is known to have a computation of its own: transformers
+/// Whether a type, which is not a family's, is known to have a computation of its own: transformers
 /// has a causal model of it, or it is known why Megatron-LM has none. Its config.json may not show
 /// the difference: the class alone has it, as helium's interleaved rotary positions.
 bool computes_otherwise(std::string_view name);

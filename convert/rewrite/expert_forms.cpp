@@ -89,7 +89,7 @@ class Fusion {
 
  private:
   [[noreturn]] void refuse(const ExportedTensor& tensor) const {
-    fail(ErrorKind::mismatch, "tensor {} of {} is no part of {} of {}, where its expert would be",
+    fail(ErrorKind::mismatch, "tensor {} of {} is not part of {} of {}, where its expert would be",
          tensor.entry.name, to_string(tensor.entry.shape), result_.entry.name, to_string(shape_));
   }
 

@@ -253,7 +253,7 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
     drop_tied_output(described, *config, tensors, result.warnings);
   }
   if (!checkpoint.catalog->objects.empty()) {
-    result.warnings.push_back(fmt::format("{} stored objects that are no tensors are left out: {}",
+    result.warnings.push_back(fmt::format("{} stored objects that are not tensors are left out: {}",
                                           checkpoint.catalog->objects.size(),
                                           checkpoint.catalog->objects.front().name));
   }
@@ -275,8 +275,8 @@ Export plan_rewrite(const Checkpoint& checkpoint, const ExportOptions& options) 
 void fill_up(const ExportOptions& options, ExportedTensors tensors, Export& result) {
   Checkpoint original = *options.original;
   if (original.format != Format::hugging_face) {
-    fail(ErrorKind::invalid, "{}: is no Hugging Face model, from which a checkpoint is filled up",
-         original.path);
+    fail(ErrorKind::invalid,
+         "{}: is not a Hugging Face model, from which a checkpoint is filled up", original.path);
   }
   if (!options.ignore_index) require_index(original);
   const auto quantisation = check_quantisation(original, true, result.warnings);

@@ -139,8 +139,9 @@ class OptimizerNames {
     };
     const auto best = most(counts.end());
     if (best == counts.end()) {
-      problem_ = fmt::format("its optimizer holds the state of {}, which is no tensor of the model",
-                             moments_.begin()->first);
+      problem_ =
+          fmt::format("its optimizer holds the state of {}, which is not a tensor of the model",
+                      moments_.begin()->first);
       return;
     }
     const auto second = most(best);
@@ -172,7 +173,7 @@ class OptimizerNames {
     if (strangers.empty()) return;
     if (has_tensors_without_state()) {
       checkpoint_.optimizer_problem = fmt::format(
-          "its optimizer holds the state of {} parameters that are no tensors of the model ({}{})",
+          "its optimizer holds the state of {} parameters that are not tensors of the model ({}{})",
           strangers.size(), *strangers.begin(), strangers.size() > 1 ? ", ..." : "");
       return;
     }

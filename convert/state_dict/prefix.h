@@ -21,7 +21,7 @@ std::string find_prefix(const std::vector<std::string>& names,
                         const std::unordered_set<std::string>& expected, std::string_view base,
                         const std::string& path);
 
-/// Outer parts that all names share and that are no model's own: "module.", "state_dict.".
+/// Outer parts that all names share and that are not the model's own: "module.", "state_dict.".
 std::string guess_container(const std::vector<std::string>& names);
 
 /// The dicts around a flat state dict, by the path of each name that a DCP keeps (`paths`, a dict

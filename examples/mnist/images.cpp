@@ -48,7 +48,7 @@ ImageFile::ImageFile(const FileSystem& files, const std::string& folder, const s
   if (labels.elements.empty()) fail(ErrorKind::corrupt, "{} has no image", images_path);
   const auto wrong = std::ranges::find_if(labels.elements, [](uint8_t x) { return x >= kDigits; });
   if (wrong != labels.elements.end()) {
-    fail(ErrorKind::corrupt, "{}: label {} is {}, which is no digit", labels_path,
+    fail(ErrorKind::corrupt, "{}: label {} is {}, which is not a digit", labels_path,
          wrong - labels.elements.begin(), *wrong);
   }
   pixels_ = std::move(images.elements);

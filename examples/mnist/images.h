@@ -26,7 +26,7 @@ struct Image {
 class ImageFile final : public ItemDataset<Image> {
  public:
   /// `part` is "train" or "t10k". As read_idx(); corrupt for images of another size, labels that
-  /// are no digits, or as many of the one as not of the other.
+  /// are not digits, or as many of the one as not of the other.
   ImageFile(const FileSystem& files, const std::string& folder, const std::string& part);
 
   int64_t size() const noexcept override { return static_cast<int64_t>(labels_.size()); }

@@ -98,7 +98,7 @@ void train(ferry::mnist::Task task, Words& words) {
   options.resume_ignore_no_checkpoint = !words.take_flag("--must-resume");
   const std::string best = words.take("--save-top-k", "3");
   if (best.empty() || best.size() > 6 || best.find_first_not_of("0123456789") != best.npos) {
-    fail(ErrorKind::invalid, "--save-top-k {} is no number of checkpoints", best);
+    fail(ErrorKind::invalid, "--save-top-k {} is not a number of checkpoints", best);
   }
   options.save_top_k = static_cast<size_t>(std::stoul(best));
   options.pictures = words.take("--pictures");

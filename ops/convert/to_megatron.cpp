@@ -136,7 +136,7 @@ Model open_model_source(const std::shared_ptr<const FileSystem>& file_system,
   }
   if (!is_state_dict(stored)) {
     fail(ErrorKind::invalid,
-         "{}: is no Hugging Face model; reshard writes checkpoints of Megatron-LM in "
+         "{}: is not a Hugging Face model; reshard writes checkpoints of Megatron-LM in "
          "another layout or format",
          stored.path);
   }

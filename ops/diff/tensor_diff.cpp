@@ -37,7 +37,7 @@ std::optional<Dims> common_shape(const TensorView& a, const TensorView& b,
       a.shape[0] > common[0] ? "A" : "B",
       padding ? fmt::format("are padding of a vocabulary of {}", *vocabulary)
       : vocabulary
-          ? fmt::format("are no padding: the vocabulary has {}", *vocabulary)
+          ? fmt::format("are not padding: the vocabulary has {}", *vocabulary)
           : "would be padding if the vocabulary is so small, but neither side has its size"));
   return padding ? std::optional(common) : std::nullopt;
 }

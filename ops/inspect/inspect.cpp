@@ -57,7 +57,7 @@ void check_masters(InspectReport& report) {
     fail(ErrorKind::invalid, "{}: {}, which {} would compare with the weights",
          report.checkpoint->path,
          has_remainders(catalog) ? "its masters are remainders of the weights, and any fits: there "
-                                   "are no fp32 masters"
+                                   "are not fp32 masters"
                                  : "holds no fp32 masters of the model's tensors",
          option("check_masters"));
   }

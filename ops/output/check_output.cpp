@@ -26,7 +26,7 @@ bool holds_iteration(const FileSystem& file_system, const std::string& folder) {
                      [](const std::string& name) { return name.ends_with(".distcp"); });
 }
 
-// An iteration inside what is no run folder would hide what is there, or be hidden by it.
+// An iteration inside what is not a run folder would hide what is there, or be hidden by it.
 void check_run_folder(const FileSystem& file_system, const std::string& folder) {
   const auto refuse = [&](const std::string& what) {
     fail(ErrorKind::invalid, "the target {} {}: give the run folder to write the iteration into",

@@ -11,7 +11,7 @@ namespace ferry {
 
 enum class FolderContent { checkpoint, model };
 
-/// Entries of `folder`, as paths inside it, that are no part of what it holds: that its manifest
+/// Entries of `folder`, as paths inside it, that are not part of what it holds: that its manifest
 /// does not name, or, where there is none that can be read, that no file of such a checkpoint or
 /// model is called. Of a folder that holds nothing else, the folder ("src/").
 std::vector<std::string> foreign_entries(const FileSystem& file_system, const std::string& folder,

@@ -31,7 +31,7 @@ struct Output {
 /// Checks the target before any work. Throws as StagedFolder::check_target(), and invalid when the
 /// output would replace `source`, something of another kind (a mistyped name must not cost a home
 /// directory), or other files next to what it may replace; when a checkpoint would be inside
-/// `source`, or an iteration in what is no run folder.
+/// `source`, or an iteration in what is not a run folder.
 void check_output(const FileSystem& file_system, const Output& output, const std::string& source,
                   bool overwrite);
 

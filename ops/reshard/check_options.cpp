@@ -80,7 +80,7 @@ void check_plain(const ReshardOptions& options, const Checkpoint& checkpoint) {
                           options.transformer_engine || options.model != ModelClass::as_source;
   if (!has_layout && options.optimizer == ReshardOptimizer::as_source) return;
   fail(ErrorKind::invalid,
-       "{} is no run of Megatron-LM's: it is copied as it is, without {}; of the layout options "
+       "{} is not a run of Megatron-LM's: it is copied as it is, without {}; of the layout options "
        "only {} applies, the number of ranks to write files for",
        checkpoint.path, has_layout ? "a layout or padding" : fmt::format("{}", option("optimizer")),
        option("data"));

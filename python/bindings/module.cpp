@@ -3,7 +3,8 @@
 
 NB_MODULE(_ferry, module) {
   module.attr("_version") = FERRY_VERSION;
-  // What a program keeps until its end is no leak: frameworks keep arrays in variables of modules.
+  // What a program keeps until its end is not a leak: frameworks keep arrays in variables of
+  // modules.
   nanobind::set_leak_warnings(false);
   ferry::python::bind_end(module);
   ferry::python::bind_errors(module);

@@ -263,7 +263,7 @@ std::string take_path(nb::handle path) {
   return text;
 }
 
-/// The same for operations on one path, which is no option: run(path, options, progress).
+/// The same for operations on one path, which is not an option: run(path, options, progress).
 template <typename Options, typename Run>
 void define_for_path(nb::module_& module, const char* name, const char* signature,
                      Keywords<Options> keywords, Run run) {

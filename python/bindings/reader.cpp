@@ -24,7 +24,7 @@ namespace {
 
 namespace nb = nanobind;
 
-// None, too, for what is no name of a tensor at all.
+// None, too, for what is not a name of a tensor at all.
 std::optional<LazyTensor> find(const std::shared_ptr<Reader>& reader, nb::handle given) {
   std::string name;
   const TensorSet& set = reader->set();
@@ -68,7 +68,7 @@ std::vector<const Entry*> entries_of(const Reader& reader, nb::list names) {
   return entries;
 }
 
-// As PyTorch's .to(dtype) of a module: what is no floating-point number stays.
+// As PyTorch's .to(dtype) of a module: what is not a floating-point number stays.
 std::vector<Array> read_many(const Reader& reader, nb::list names, nb::handle dtype,
                              nb::dict options, nb::handle progress) {
   const std::optional<DType> target = dtype_or_none(dtype);

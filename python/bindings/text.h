@@ -19,7 +19,7 @@ nanobind::object to_str(std::string_view text);
 /// "model" or "optimizer".
 inline std::string role_name(Role role) { return role == Role::model ? "model" : "optimizer"; }
 
-/// False, with no error of Python's set, for what is no str.
+/// False, with no error of Python's set, for what is not a str.
 bool from_str(nanobind::handle value, std::string& text) noexcept;
 
 }  // namespace ferry::python

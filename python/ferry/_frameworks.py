@@ -70,7 +70,7 @@ def to_array(array: Array, dtype: Any, copy: bool | None) -> Any:
     if dtype is not None and array.dtype not in _NUMPY:
         try:
             source = array.astype(numpy.dtype(dtype))
-        except Error:  # to what is no floating-point number, by way of one
+        except Error:  # to what is not a floating-point number, by way of one
             source = array.astype("F32")
     if copy is False and source is not array:
         raise ValueError(f"elements of {array.dtype} become {dtype} in a copy only")
@@ -122,12 +122,12 @@ def lazy_to_array(tensor: Tensor, dtype: Any, copy: bool | None) -> Any:
         return to_array(tensor.read(), dtype, None)
     try:
         return to_numpy(tensor.read(numpy.dtype(dtype)))
-    except Error:  # to what is no floating-point number, by way of one
+    except Error:  # to what is not a floating-point number, by way of one
         return to_array(tensor.read(), dtype, None)
 
 
 def check_framework(framework: str | None, device: Any) -> None:
-    """Refuses what is no framework, and devices other than the CPU but with PyTorch's;
+    """Refuses what is not a framework, and devices other than the CPU but with PyTorch's;
     safetensors' names for them count."""
     if framework not in (None, "np", "numpy", "pt", "torch"):
         raise Invalid(f"framework={framework!r} is none that is known; use 'np', 'pt' or None")

@@ -25,7 +25,7 @@ def group_of(group: Any, timeout: float = 1800.0) -> Any:
     this process alone; False for this process alone; else a ProcessGroup. All its ranks call it."""
     distributed = _torch_distributed()
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise Invalid(f"timeout={timeout!r} is no positive number of seconds")
+        raise Invalid(f"timeout={timeout!r} is not a positive number of seconds")
     has_ranks = bool(distributed) and distributed.is_available()
     if group is None and has_ranks and distributed.is_initialized():
         group = distributed.group.WORLD

@@ -143,7 +143,7 @@ class Checkpoint(Tensors):
 
     @property
     def writer(self) -> str:
-        """ "Megatron Core >= 0.19", "PyTorch DCP", ...; "" where that is not known."""
+        """ "Megatron Core 0.19 or later", "PyTorch DCP", ...; "" where that is not known."""
         return self._opened.writer
 
     @property
@@ -256,7 +256,7 @@ def open(path: Path, *, iteration: Iteration | None = None, raw: bool = False) -
     iteration: of a run folder, a number or "release"; None: the one that the tracker names.
     raw: the entries as they are stored, before Megatron-LM's meaning is applied.
 
-    NotFound: nothing is there, or not that iteration; Invalid: it is no checkpoint; Unsupported: a
+    NotFound: nothing is there, or not that iteration; Invalid: it is not a checkpoint; Unsupported: a
     form of one that is not read; Corrupt, Mismatch: files are damaged or contradict each other.
     """
     place = absolute(_ferry._path("path", path))

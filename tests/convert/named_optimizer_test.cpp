@@ -112,7 +112,8 @@ TEST(NamedOptimizer, OfTwoModelsOrNoneIsRefused) {
   EXPECT_THAT(two.optimizer_problem, HasSubstr("under 'ema.' as well as under 'model.'"));
   Checkpoint none = of_names({"model.v", "optim.state.w.exp_avg"});
   name_optimizer(none);
-  EXPECT_THAT(none.optimizer_problem, HasSubstr("the state of w, which is no tensor of the model"));
+  EXPECT_THAT(none.optimizer_problem,
+              HasSubstr("the state of w, which is not a tensor of the model"));
   Checkpoint twice = of_names({"w", "optim.state.w.exp_avg", "optimizer_1.state.w.exp_avg"});
   name_optimizer(twice);
   EXPECT_THAT(twice.optimizer_problem, HasSubstr("is there twice, in optim and in optimizer_1"));

@@ -162,7 +162,7 @@ TEST(Transforms, GateAndUpAlternateOnEachRankThatSaved) {
       Architecture a;
       a.expert_glu_block = block;
       a.expert_glu_ranks = ranks;
-      a.glu_ranks = 7;  // of what is no routed expert
+      a.glu_ranks = 7;  // of what is not a routed expert
       const auto parts = transform(Transform::gate_up, {2 * ranks * rows, 1}, a,
                                    "decoder.layers.0.mlp.experts.experts.1.x");
       for (int64_t i = 0; i < ranks * rows; ++i) {

@@ -18,7 +18,7 @@
 namespace ferry {
 namespace {
 
-// Tensors of some megabytes, one after another in two files at places that are no pages', each an
+// Tensors of some megabytes, one after another in two files at places that are not pages', each an
 // item followed by its CRC-32; every other one is transposed.
 struct ItemsJob {
   static constexpr int64_t kTensors = 6, kRows = 1100, kColumns = 901;

@@ -288,7 +288,7 @@ TEST(QuantisedRead, PartsMustFit) {
   refused("its zero points", [](CodedTensor& world) { world.form.zeros->dtype = DType::i64; });
   refused("its zero points", [](CodedTensor& world) { world.form.zeros->shape[1] = 19; });
   refused("its second scale", [](CodedTensor& world) { world.form.global->shape = {3}; });
-  refused("are no codes", [](CodedTensor& world) {
+  refused("are not codes", [](CodedTensor& world) {
     world.form.code = Code::element;
     world.form.codes.shape = {2, 19, 9};
   });

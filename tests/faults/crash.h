@@ -45,7 +45,7 @@ struct Ending {
 };
 
 /// Runs `operation` in a forked process under a plan; an ending that is none of these (another
-/// signal, an exception that is no Error) is a test failure.
+/// signal, an exception that is not an Error) is a test failure.
 Ending run_in_child(const std::function<void()>& operation, const FaultPlan& plan);
 
 /// Runs all at once, each in a forked process of its own.

@@ -33,7 +33,7 @@ struct PickleOp {
 
 using PickleProgram = std::vector<PickleOp>;
 
-/// Nothing for what is no opcode.
+/// Nothing for what is not an opcode.
 std::optional<Argument> argument_of(uint8_t code);
 
 /// All codes that are opcodes.

@@ -8,7 +8,7 @@
 namespace ferry::test {
 
 /// `message` with a field removed, repeated, moved, cut, of another number or value; or with such a
-/// change in a field that is itself a message. Bytes that are no message get other bytes.
+/// change in a field that is itself a message. Bytes that are not a message get other bytes.
 std::string changed_message(const std::string& message, Random& random, int depth);
 
 }  // namespace ferry::test

@@ -80,7 +80,7 @@ def peer(case, step, words, common, ranks=1):
 def distance(one, other, first):
     steps = sorted(i for i in set(one) & set(other) if i >= first)
     if not steps or not all(math.isfinite(one[i]) and math.isfinite(other[i]) for i in steps):
-        raise RuntimeError(f'from iteration {first} on both have no losses, or some that are no numbers')
+        raise RuntimeError(f'from iteration {first} on both have no losses, or some that are not numbers')
     return len(steps), max(abs(one[i] / other[i] - 1) for i in steps)
 
 

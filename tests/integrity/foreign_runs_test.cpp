@@ -1,4 +1,4 @@
-// verify() and seal() of runs of other programs, and of paths that are no checkpoint.
+// verify() and seal() of runs of other programs, and of paths that are not a checkpoint.
 #include <gmock/gmock.h>
 
 #include <algorithm>

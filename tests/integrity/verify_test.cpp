@@ -271,7 +271,7 @@ TEST(VerifyLegacy, ATruncatedFileIsReportedOnce) {
   EXPECT_THAT(problems(memory, "run"), ElementsAre(HasSubstr(file)));
 }
 
-// A name that is damaged names a parameter that is not known, which is no answer.
+// A name that is damaged names a parameter that is not known, which is not an answer.
 TEST(VerifyLegacy, DamagedNamesAreDamage) {
   const auto memory = std::make_shared<MemoryFileSystem>();
   test::copy_tree(test::fixture("megatron/llama_legacy_tp2pp2"), *memory, "run");

@@ -49,7 +49,7 @@ class Pages : public testing::Test {
     if (::mkdtemp(name.data()) == nullptr) GTEST_SKIP() << "there are no files in memory";
     folder_ = name;
     const Descriptor file(::open((name + "/probe").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (!PageWriter::takes(file.get())) GTEST_SKIP() << "/dev/shm is no tmpfs of small pages";
+    if (!PageWriter::takes(file.get())) GTEST_SKIP() << "/dev/shm is not a tmpfs of small pages";
     if (!PageWriter::open()) GTEST_SKIP() << "the system gives no userfaultfd";
   }
   void TearDown() override {

@@ -239,7 +239,7 @@ TEST(Rows, GoToAllTheirPlaces) {
   }
 }
 
-// Also of integers, most of which are no normal numbers in fp32.
+// Also of integers, most of which are not normal numbers in fp32.
 TEST(Rows, KeepTheirBits) {
   const std::vector<int32_t> index{2, 0}, numbers{1, -2, 0x7f800001, 3, 127, 1 << 23};
   for (auto& device : devices()) {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh FERRY: ferry launch against real programs: shellcheck reads its scripts, Slurm schedules its
 # jobs, pods of its manifests train on this machine, manifests are held against the published schemas.
-# What cannot be tested here is reported, and is no failure.
+# What cannot be tested here is reported, and is not a failure.
 # shellcheck disable=SC2317  # functions are called by their names
 set -uo pipefail
 ferry=$(realpath "${1:?usage: run.sh FERRY}")

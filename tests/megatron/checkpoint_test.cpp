@@ -1,4 +1,4 @@
-// The one door: every kind of path, and what is said of those that are no checkpoint.
+// The one door: every kind of path, and what is said of those that are not a checkpoint.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>

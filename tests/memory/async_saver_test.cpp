@@ -60,7 +60,7 @@ TEST_F(Async, OldIterationsGoOnceANewOneIsThere) {
               testing::IsSupersetOf({"iter_0000003", "iter_0000006", "iter_0000007"}));
   EXPECT_THAT(memory_->list("runs/a"), Each(testing::Not(HasSubstr("iter_0000005"))));
   EXPECT_THAT(saver.status().notes, IsEmpty());
-  options.save.keep.keep_last = 0;  // a save that has succeeded is no failure
+  options.save.keep.keep_last = 0;  // a save that has succeeded is not a failure
   AsyncSaver careless(gated_, "runs/a", lone_group(), options);
   careless.save(snapshot_of(model_, 8)).wait();
   careless.finish();

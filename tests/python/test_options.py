@@ -52,7 +52,7 @@ OTHERS = {
     "args": "for front ends that print",
 }
 
-# Keywords that are no member of the options.
+# Keywords that are not a member of the options.
 OWN = {"verify": {"path", "run"}, "check": {"path"}, "seal": {"path"}, "prune": {"path"}, "inspect": {"path"}}
 
 

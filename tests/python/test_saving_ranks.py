@@ -105,7 +105,7 @@ def save_dtensors(rank, size, folder):
     except ferry.Invalid as error:
         assert "redistribute()" in str(error)
     else:
-        raise AssertionError("a sum is no tensor yet")
+        raise AssertionError("a sum is not a tensor yet")
     return len(cases)
 
 

@@ -149,7 +149,7 @@ TEST_F(Data, MergeWantsAllPartsOnce) {
   EXPECT_THAT(merge().err, HasSubstr("number 00001 is not there"));
   EXPECT_EQ(merge(" --allow-missing-parts --dry-run").code, 0);
   part("00001", "00003");
-  // What a writer that was killed left is no pair.
+  // What a writer that was killed left is not a pair.
   write(path("parts/.ferry-lock.other_text.idx"), "");
   EXPECT_EQ(merge().code, 0);
   EXPECT_EQ(read(path("whole.bin")), read(kA + ".bin") + read(kA + ".bin") + read(kA + ".bin"));
@@ -261,7 +261,7 @@ TEST_F(Bytes, AFileIsADocument) {
 
 TEST_F(Bytes, ALineIsADocument) {
   write(path("a"), "one\n\ntwo\n");
-  write(path("b"), "three");  // ends without a newline, and is no line with what follows
+  write(path("b"), "three");  // ends without a newline, and is not a line with what follows
   write(path("c"), "4\r\n");
   const json written = data("bytes --lines --append-eod " + path("o") + " " + path("a") + " " +
                             path("b") + " " + path("c"));
@@ -273,7 +273,7 @@ TEST_F(Bytes, ALineIsADocument) {
 }
 
 // A file is read in pieces of a mebibyte; lines and documents go on from one to the next.
-// A name in brackets is no list of names.
+// A name in brackets is not a list of names.
 TEST_F(Bytes, NamesInBracketsAreNames) {
   write(path("[a,b]"), "ab");
   EXPECT_EQ(data("bytes " + path("o") + " '" + path("[a,b]") + "'").at("tokens"), 2);

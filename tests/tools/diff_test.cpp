@@ -133,7 +133,7 @@ TEST_F(Diff, ComparesWhatIsAskedFor) {
   EXPECT_EQ(ferry("diff " + both + " --drop nothing").code, 3);
 }
 
-// A set of letters is no list of patterns.
+// A set of letters is not a list of patterns.
 TEST_F(Diff, PatternsInBracketsStayWhole) {
   const std::string both = "diff --json " + kLlama + " " + kLlama;
   const auto equal = [&](const std::string& only) {
@@ -289,7 +289,7 @@ TEST_F(Diff, TroubleHasItsOwnCodes) {
   for (const char* tolerance : {"nan", "inf", "abc", "''", "1e999"}) {
     const Outcome outcome = ferry("diff " + kLlama + " " + kLlama + " --tolerance " + tolerance);
     EXPECT_EQ(outcome.code, 2) << tolerance;
-    EXPECT_THAT(outcome.err, HasSubstr("is no number from 0 on"));
+    EXPECT_THAT(outcome.err, HasSubstr("is not a number from 0 on"));
   }
   EXPECT_EQ(ferry("diff " + kLlama + " " + path("nothing")).code, 3);
   EXPECT_EQ(ferry("diff " + kLlama + " " + kLlama + " --only nothing").code, 3);

@@ -26,9 +26,9 @@ TEST_F(Program, HelpOfACommandIsItsHelp) {
   EXPECT_THAT(ferry("help data merge").out, HasSubstr("Usage: ferry data merge [OPTIONS]"));
   const Outcome unknown = ferry("help data sail");
   EXPECT_EQ(unknown.code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("'sail' is no command of ferry data; the commands are"));
+  EXPECT_THAT(unknown.err, HasSubstr("'sail' is not a command of ferry data; the commands are"));
   EXPECT_THAT(ferry("help data tokenise").err,
-              HasSubstr("'tokenise' is no command of ferry data; the nearest is tokenize;"));
+              HasSubstr("'tokenise' is not a command of ferry data; the nearest is tokenize;"));
   EXPECT_THAT(ferry("help tokenize").err, HasSubstr("the nearest is data tokenize;"));
   EXPECT_THAT(ferry("help convert x").err,
               HasSubstr("ferry convert has no command 'x'; see: ferry help convert"));

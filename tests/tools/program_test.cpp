@@ -81,7 +81,7 @@ TEST_F(Program, SaysWhatOptionsTake) {
     return outcome.err;
   };
   const std::string reshard = "reshard " + kRun + " " + path("o");
-  EXPECT_THAT(refusal(reshard + " --tp 0x2"), HasSubstr("'0x2' is no whole number from 1 to"));
+  EXPECT_THAT(refusal(reshard + " --tp 0x2"), HasSubstr("'0x2' is not a whole number from 1 to"));
   EXPECT_THAT(refusal(reshard + " --optimizer foo"),
               HasSubstr("'foo' is none of dp_reshardable, fully_reshardable, legacy, none"));
   EXPECT_EQ(ferry(reshard + " --optimizer 2").code, 2);
@@ -89,7 +89,7 @@ TEST_F(Program, SaysWhatOptionsTake) {
   EXPECT_THAT(refusal("convert " + kRun + " " + path("o") + " --to gguf"),
               HasSubstr("'gguf' is none of"));
   EXPECT_THAT(refusal("prune " + kRun + " --keep-last 99999999999999999999"),
-              HasSubstr("is no whole number from 1 on"));
+              HasSubstr("is not a whole number from 1 on"));
   EXPECT_EQ(ferry(reshard + " --tp 02 --dry-run").code, 0);
   const json octal = json::parse(ferry(reshard + " --dp 010 --dry-run --json").out);
   EXPECT_EQ(octal["target"]["layout"]["data_parallel"], 10);  // not 8
@@ -286,7 +286,8 @@ TEST_F(Program, ReshardCopiesWhatIsNoRunAsPlainDcp) {
   EXPECT_EQ(ferry("diff " FERRY_FIXTURES "/dcp/fsdp " + path("out")).code, 0);
   EXPECT_EQ(ferry("verify " + path("out")).code, 0);
   EXPECT_THAT(ferry(command + " --overwrite --tp 2").err, HasSubstr("only --dp applies"));
-  EXPECT_THAT(ferry(command + " --overwrite --optimizer none").err, HasSubstr("without --optimizer;"));
+  EXPECT_THAT(ferry(command + " --overwrite --optimizer none").err,
+              HasSubstr("without --optimizer;"));
 }
 
 // A file of `bytes` zero bytes as one tensor, sparse on disk.
@@ -329,18 +330,19 @@ TEST_F(Program, EightBitFloatsAreNoModel) {
 TEST_F(Program, AWordThatIsNoCommandIsNamed) {
   const Outcome outcome = ferry("inspec " + kRun);
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("'inspec' is no command; the nearest is inspect; the commands "
-                                     "are inspect, convert"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("'inspec' is not a command; the nearest is inspect; the commands "
+                        "are inspect, convert"));
   EXPECT_THAT(ferry("convret a b").err,
-              HasSubstr("'convret' is no command; the nearest is convert;"));
-  EXPECT_THAT(ferry("hlep").err, HasSubstr("'hlep' is no command; the nearest is help;"));
+              HasSubstr("'convret' is not a command; the nearest is convert;"));
+  EXPECT_THAT(ferry("hlep").err, HasSubstr("'hlep' is not a command; the nearest is help;"));
   EXPECT_THAT(ferry("tokenise x").err, HasSubstr("the nearest is data tokenize;"));
   EXPECT_THAT(ferry("--hlep").err,
               HasSubstr("unknown option '--hlep' of ferry; the nearest is --help"));
-  EXPECT_THAT(ferry("xyzzy").err, HasSubstr("'xyzzy' is no command; the commands are inspect"));
+  EXPECT_THAT(ferry("xyzzy").err, HasSubstr("'xyzzy' is not a command; the commands are inspect"));
   EXPECT_THAT(
       ferry("runs lst x").err,
-      HasSubstr("'lst' is no command of ferry runs; the nearest is list; the commands are list, "
+      HasSubstr("'lst' is not a command of ferry runs; the nearest is list; the commands are list, "
                 "follow"));
   EXPECT_THAT(ferry("runs").err,
               HasSubstr("which command? The commands of ferry runs are list, follow"));

@@ -136,7 +136,7 @@ TEST(RunList, FoldersThatCannotBeReadAreNamed) {
   EXPECT_THROW(find_runs(files, "/runs/locked", unreadable), Error);
 }
 
-// A loss that is no number is the one thing that the list must not hide.
+// A loss that is not a number is the one thing that the list must not hide.
 TEST_F(Runs, ThatDivergedAreListedSo) {
   const std::string of_nan = " iteration 5/ 10 | lm loss: nan | grad norm: 0.5 |\n";
   make("diverged/run.log", lines(1, 4, 5) + of_nan);
@@ -277,7 +277,7 @@ TEST_F(Runs, AreComparedIterationByIteration) {
                                      "there are global_batch_size, grad_norm, lm loss"));
 }
 
-// A loss that is no number is another one, and neither the least nor a distance.
+// A loss that is not a number is another one, and neither the least nor a distance.
 TEST_F(Runs, AreComparedByFiniteNumbers) {
   make("a.log", lines(1, 10, 5));
   make("b.log", lines(1, 8, 5) + lines(9, 9, NAN) + lines(10, 10, 6));

@@ -73,7 +73,7 @@ struct Target {
   const char* name;
   const char* source;  // a fixture, or "hf"
   Write write;
-  const char* iteration;  // its folder in the run; empty when the target is no run
+  const char* iteration;  // its folder in the run; empty when the target is not a run
   size_t tensors;
   Before before;
 };

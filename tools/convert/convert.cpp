@@ -76,7 +76,8 @@ void add_places(Command& command, ConvertOptions& options) {
   add_path(command, options.source);
   command
       .add_option("OUT", options.target,
-                  "Folder to create; for Megatron-LM, the run folder to write a release into")
+                  "Folder to create; for Megatron-LM, the run folder that gets a release (with "
+                  "--optimizer, the iteration)")
       .required()
       .type_name("");
   command

@@ -73,7 +73,7 @@ void for_each_token(const IndexedDataset& dataset, const Watch& watch, const Use
         use_tokens<int64_t>(bytes, first, use);
         break;
       default:
-        return;  // floats, which are no tokens
+        return;  // floats, which are not tokens
     }
     if (watch.progress) watch.progress({at + bytes.size(), total});
   }
@@ -192,7 +192,7 @@ std::shared_ptr<const IndexedDataset> open_tokens(const std::string& path) {
                              files->status(path + ".idx").kind == PathKind::missing;
   if (is_other_file) {
     fail(ErrorKind::invalid,
-         "{} is no token file (PREFIX.bin with PREFIX.idx), which ferry data tokenize makes of "
+         "{} is not a token file (PREFIX.bin with PREFIX.idx), which ferry data tokenize makes of "
          "texts",
          path);
   }
@@ -259,7 +259,7 @@ TokenFilesCheck check_token_files(const IndexedDataset& dataset,
   check_documents(dataset, check);
   if (is_floating_point(dataset.type())) {
     check.problems.push_back(
-        fmt::format("its values are {}, which are no tokens", torch_name(dataset.type())));
+        fmt::format("its values are {}, which are not tokens", torch_name(dataset.type())));
   }
   if (dataset.has_modes()) check.notes.push_back("it has modes of a multimodal dataset");
   Finding wrong("tokens are so");

@@ -133,7 +133,7 @@ bool is_section(const std::string& name) {
 
 [[noreturn]] void fail_unknown(const std::string& key, const std::string& what) {
   const std::string nearest = nearest_key(key);
-  fail(ErrorKind::invalid, "{}: {} is no key of a launch{}{}", what, printable(key),
+  fail(ErrorKind::invalid, "{}: {} is not a key of a launch{}{}", what, printable(key),
        nearest.empty() ? "" : "; the nearest is ", nearest);
 }
 
@@ -181,7 +181,7 @@ void ConfigurationReader::take(std::string_view yaml, const std::string& what) {
   const Value root = document->root();
   if (root.is_none()) return;
   if (root.kind() != ValueKind::dict) {
-    fail(ErrorKind::invalid, "{}: is no mapping of keys to values", what);
+    fail(ErrorKind::invalid, "{}: is not a mapping of keys to values", what);
   }
   if (root.has("preset")) take_preset(text_of(root.get("preset"), what + ": preset"));
   take_section(root, "", what);
@@ -255,7 +255,7 @@ void ConfigurationReader::take_argument(std::string name, const Value& value,
   const std::string flag = "--" + name;
   if (find_flag(flag) == nullptr) {
     const std::string nearest = nearest_flag(flag);
-    fail(ErrorKind::invalid, "{}: {} is no argument of training{}{}", what, printable(flag),
+    fail(ErrorKind::invalid, "{}: {} is not an argument of training{}{}", what, printable(flag),
          nearest.empty() ? "" : "; the nearest is ", nearest);
   }
   std::erase_if(configuration_.arguments, [&](const auto& other) { return other.name == name; });
@@ -294,7 +294,7 @@ LaunchConfiguration ConfigurationReader::finish() {
     const auto is_of_a_variable = [](unsigned char x) { return std::isalnum(x) != 0 || x == '_'; };
     if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0 ||
         !std::ranges::all_of(name, is_of_a_variable)) {
-      fail(ErrorKind::invalid, "environment: '{}' is no name of a variable", printable(name));
+      fail(ErrorKind::invalid, "environment: '{}' is not a name of a variable", printable(name));
     }
   }
   if (c.program == "megatron" && c.code.empty()) {

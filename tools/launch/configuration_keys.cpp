@@ -82,7 +82,7 @@ const ConfigurationKey kKeys[] = {
     {"environment", &C::environment, "environment variables of the program: NAME: VALUE"},
 };
 
-// Whole sections, of keys or of what is no key here.
+// Whole sections, of keys or of what is not a key here.
 std::vector<std::string_view> section_names() {
   std::vector<std::string_view> names = {"arguments", "preset"};
   for (const ConfigurationKey& key : kKeys) {

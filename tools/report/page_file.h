@@ -13,7 +13,7 @@ struct PageFile {
   bool overwrite = false;  // a page that ferry wrote
 };
 
-/// invalid where the file is there and may not be replaced, or its name is no file's.
+/// invalid where the file is there and may not be replaced, or its name is not a file's.
 void check_page_file(const FileSystem& file_system, const PageFile& file);
 
 /// Writes the page and prints its size. If several processes write it, the last one wins where it

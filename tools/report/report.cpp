@@ -149,7 +149,7 @@ void check_flags(const ReportFlags& flags, bool has_output) {
   }
 }
 
-// A log is no checkpoint, and what is a checkpoint has no such name.
+// A log is not a checkpoint, and what is a checkpoint has no such name.
 void refuse_logs(const FileSystem& file_system, const ReportFlags& flags) {
   for (const std::string& path : flags.paths) {
     if (flags.training || !is_run_source(split_path(path).name)) continue;

@@ -22,7 +22,7 @@ void check_name(const std::string& name) {
   const std::filesystem::path path = std::filesystem::path(name).lexically_normal();
   const bool leads_away = name.empty() || path.is_absolute() || *path.begin() == "..";
   if (leads_away || path == ".") {
-    fail(ErrorKind::invalid, "'{}' is no name of a run below a folder", printable(name));
+    fail(ErrorKind::invalid, "'{}' is not a name of a run below a folder", printable(name));
   }
 }
 
@@ -31,7 +31,7 @@ bool is_no_number(const nlohmann::json& value) {
   return value.is_null() || (value.is_number_float() && !std::isfinite(value.get<double>()));
 }
 
-// A line without its members that are no numbers; as it is where there are none, or it is no
+// A line without its members that are not numbers; as it is where there are none, or it is no
 // object.
 std::string without_nan(const std::string& line, const std::string& what) {
   try {

@@ -205,7 +205,7 @@ std::string unknown_command(std::string_view given, const std::string& parent,
     const auto found = std::ranges::find(last_words, nearest_word(given, last_words));
     if (found != last_words.end()) nearest = below[static_cast<size_t>(found - last_words.begin())];
   }
-  return fmt::format("'{}' is no command{}{}{}; the commands are {}", printable(given),
+  return fmt::format("'{}' is not a command{}{}{}; the commands are {}", printable(given),
                      parent.empty() ? "" : " of " + parent,
                      nearest.empty() ? "" : "; the nearest is ", nearest, fmt::join(names, ", "));
 }

@@ -60,9 +60,9 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
 /// only one that begins so; empty: none is near.
 std::string nearest_word(std::string_view given, const std::vector<std::string>& words);
 
-/// "'lst' is no command of ferry runs; the nearest is list; the commands are list, ..." `parent` is
-/// empty for the program itself. `below`: commands of commands ("data merge"), of which one may be
-/// meant.
+/// "'lst' is not a command of ferry runs; the nearest is list; the commands are list, ..." `parent`
+/// is empty for the program itself. `below`: commands of commands ("data merge"), of which one may
+/// be meant.
 std::string unknown_command(std::string_view given, const std::string& parent,
                             const std::vector<std::string>& names,
                             const std::vector<std::string>& below);

@@ -29,7 +29,7 @@ Check whole_number(int64_t least, int64_t most) {
       text = std::to_string(number);  // without zeros in front, which would make it octal
       return std::string();
     }
-    return fmt::format("'{}' is no whole number from {}{}", printable(text), least,
+    return fmt::format("'{}' is not a whole number from {}{}", printable(text), least,
                        most == INT64_MAX ? " on" : fmt::format(" to {}", most));
   };
 }
@@ -38,7 +38,7 @@ Check not_negative() {
   return [](std::string& text) {
     double number = 0;
     if (parse(text, number) && std::isfinite(number) && number >= 0) return std::string();
-    return fmt::format("'{}' is no number from 0 on, such as 1e-6", printable(text));
+    return fmt::format("'{}' is not a number from 0 on, such as 1e-6", printable(text));
   };
 }
 

@@ -40,7 +40,7 @@ bool for_each_row(const std::byte* in, std::byte* out, const std::vector<Strided
   return true;
 }
 
-// False when one is no remainder.
+// False when one is not a remainder.
 bool load_numbers(const std::byte* in, int64_t stride, DType dtype, int64_t count,
                   Numbers& numbers) {
   if (dtype == DType::i16) {
@@ -58,7 +58,7 @@ bool load_numbers(const std::byte* in, int64_t stride, DType dtype, int64_t coun
   return all;
 }
 
-// Calls put(number, place) for each element. False when one is no remainder.
+// Calls put(number, place) for each element. False when one is not a remainder.
 template <typename Put>
 bool put_numbers(const std::byte* in, DType in_dtype, std::byte* out,
                  const std::vector<StridedLoop>& loops, const Put& put) {

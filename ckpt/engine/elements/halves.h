@@ -14,8 +14,8 @@
 namespace ferry {
 
 /// For every index of the loops: the bits of the fp32 element at out[...] += in[...], a remainder:
-/// i16, or f32 with a whole number. False when a number of the latter is no remainder; others may
-/// have been added by then.
+/// i16, or f32 with a whole number. False when a number of the latter is not a remainder; others
+/// may have been added by then.
 bool add_remainders(const std::byte* in, DType in_dtype, std::byte* out,
                     const std::vector<StridedLoop>& loops);
 

@@ -12,7 +12,9 @@
 namespace ferry {
 namespace {
 
-constexpr int64_t kQuantisedElements = 512 << 10;  // of one tile, which stays in a core's cache
+// Elements of one tile that is quantised: they stay in a core's cache. A row of blocks may have
+// more, as parts of rows would be read and written a few kilobytes at a time.
+constexpr int64_t kQuantisedElements = 512 << 10, kMostOfRow = 4 << 20;
 
 bool is_borrowed(const BorrowedSources& borrowed, const Entry& source) {
   bool found = false;
@@ -148,9 +150,10 @@ std::vector<Box> TileQueue::cut(const Part& part) const {
   const auto tile_bytes = static_cast<int64_t>(tile_bytes_);
   if (const auto& quantise = plan_.recipes[part.entry].quantise) {
     const int64_t held = in_bytes + 2 * size_bytes(quantise->values) + 2;
-    const int64_t elements = tile_bytes / held;
-    return cut_into_blocks(quantise->shape, tile_unit(*quantise),
-                           std::min(elements, kQuantisedElements));
+    const Dims unit = tile_unit(*quantise);
+    const int64_t row = std::min(unit[0] * quantise->shape[1], kMostOfRow);
+    return cut_into_blocks(quantise->shape, unit,
+                           std::min(tile_bytes / held, std::max(row, kQuantisedElements)));
   }
   const auto most = std::max<int64_t>(1, tile_bytes / (in_bytes + out_bytes));
   const auto in_the_entry = [&](Box tile) {

@@ -19,7 +19,7 @@ struct FlatTensor {
   int64_t elements = 0;
 };
 
-/// corrupt, naming `what`, when it is no contiguous tensor of one axis.
+/// corrupt, naming `what`, when it is not a contiguous tensor of one axis.
 FlatTensor flat_tensor(const TorchArchive& archive, uint32_t file, const Value& value,
                        const std::string& what);
 

@@ -211,7 +211,7 @@ class Adder {
     model_.notes.push_back(fmt::format("{} is left out: {}", file, why));
   }
 
-  // Why a series is no part of the model; empty where it is one.
+  // Why a series is not part of the model; empty where it is one.
   std::string objection(const SeriesName& name, const Series& series) const {
     std::vector<Entry> entries;
     for (const FurtherFile& file : series) {

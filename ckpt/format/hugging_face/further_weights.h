@@ -1,5 +1,5 @@
 // Safetensors files next to the model's own weights: parts that were saved by themselves, and files
-// that are no part of it.
+// that are not part of it.
 //
 // GLM, DeepSeek and Step keep their MTP layers in an mtp.safetensors that no index names, and so do
 // programs that quantise models. The folder may hold the whole model once more: Mistral's own form

@@ -1,7 +1,7 @@
 // How many parameters a checkpoint's model has, which is not always how many elements it stores.
 //
 // Files of whole training states hold optimizer state next to the model. Quantised models store
-// several parameters in one integer, and scales, zero points and tables, which are no parameters
+// several parameters in one integer, and scales, zero points and tables, which are not parameters
 // (quantised_tensors.h). Those of adapters are counted apart.
 #pragma once
 

@@ -71,7 +71,7 @@ class PickleBuilder {
   };
 
   const ValueNode& at(uint32_t node) const { return document_->nodes[node]; }
-  // What the node says, where it is of that kind; the texts of other kinds are no texts of theirs.
+  // What the node says, where it is of that kind; the texts of other kinds are not texts of theirs.
   std::optional<std::string_view> text_of(uint32_t node, ValueKind kind) const {
     if (at(node).kind != kind) return std::nullopt;
     return document_->texts[at(node).text];

@@ -58,7 +58,7 @@ class DocumentWriter {
     uint32_t end = 0;
     bool begun = false;
   };
-  static constexpr uint32_t kNobody = UINT32_MAX;  // what is no node of the document
+  static constexpr uint32_t kNobody = UINT32_MAX;  // what is not a node of the document
 
   const ValueNode& at(uint32_t node) const { return document_.nodes[node]; }
   const std::string& text(uint32_t node) const { return document_.texts[at(node).text]; }
@@ -257,7 +257,7 @@ class DocumentWriter {
     push({Task::value, how.callable});
   }
 
-  // A dict of `pairs` pairs from slot `begin` on, that is no node of the document.
+  // A dict of `pairs` pairs from slot `begin` on, that is not a node of the document.
   void push_dict(uint32_t begin, uint32_t pairs) {
     push({Task::set_items, begin, begin + 2 * pairs});
     push({Task::put, kNobody});

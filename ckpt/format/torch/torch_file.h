@@ -18,7 +18,7 @@
 namespace ferry {
 
 /// Catalog of all tensors in the file, in the order of the pickle. Tensors that share a storage
-/// stay separate entries over the same bytes. corrupt when the file is no torch.save file or two
+/// stay separate entries over the same bytes. corrupt when the file is not a torch.save file or two
 /// tensors have one name; exhausted when its structure names too many.
 Catalog open_torch_file(std::shared_ptr<const FileSystem> file_system, const std::string& path);
 

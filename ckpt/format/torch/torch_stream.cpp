@@ -52,7 +52,7 @@ class StreamedArchive {
   StoredTensor parse_tensor(const std::string& pickle) {
     const auto document = parse_pickle(std::as_bytes(std::span(pickle)), what_);
     const StoredTensor* tensor = document->root().tensor();
-    if (!tensor) corrupt("its value is no tensor");
+    if (!tensor) corrupt("its value is not a tensor");
     check_view(*tensor, what_);
     return *tensor;
   }

@@ -157,7 +157,7 @@ class Host {
     try {
       return take_greeting(std::move(guest));
     } catch (const Error&) {
-      return false;  // somebody knocked who is no rank
+      return false;  // somebody knocked who is not a rank
     }
   }
 

@@ -60,7 +60,7 @@ struct TcpConnection {
 TcpConnection connect_to(const std::string& host, int port, TcpClock::time_point deadline,
                          const std::function<void(const std::string& problem)>& on_problem = {});
 
-/// Why `host` is no name of a host here ("its name cannot be resolved: ..."); empty: it is one.
+/// Why `host` is not a name of a host here ("its name cannot be resolved: ..."); empty: it is one.
 std::string problem_of_name(const std::string& host);
 
 /// The address of the other side, as connect_to() takes it.

@@ -60,8 +60,8 @@ struct Manifest {
 /// The text of the manifest; of equal manifests the same.
 std::string to_text(const Manifest& manifest);
 
-/// corrupt when the text's digest is not that of its bytes, when it is no manifest, and for items
-/// that do not tile their file, duplicate files, names that leave the folder; unsupported for
+/// corrupt when the text's digest is not that of its bytes, when it is not a manifest, and for
+/// items that do not tile their file, duplicate files, names that leave the folder; unsupported for
 /// another version. `path` is for messages.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 

@@ -46,10 +46,10 @@ struct LockRecord {
   std::string describe() const;  // "process 123 on node7 since 2026-03-01 12:00:00 UTC"
 };
 
-/// Nothing when the file is no record (empty after a power loss, or of something else). not_found
-/// when it is missing.
+/// Nothing when the file is not a record (empty after a power loss, or of something else).
+/// not_found when it is missing.
 std::optional<LockRecord> read_lock_record(const FileSystem& file_system, const std::string& path);
-/// Its token; empty when the file is no record or missing.
+/// Its token; empty when the file is not a record or missing.
 std::string read_lock_token(const FileSystem& file_system, const std::string& path);
 
 }  // namespace ferry

@@ -36,7 +36,7 @@ Life life_of(const ProcessIdentity& process);
 //
 // What /proc shows: open files and mapped ones, of the processes of this host (of the same process
 // namespace) whose files this user may see, root all. Nothing of other hosts, and nothing where
-// there is no /proc: an empty answer is no proof.
+// there is no /proc: an empty answer is not a proof.
 
 struct OpenFile {
   std::string path;  // inside the folder

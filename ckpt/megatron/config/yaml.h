@@ -17,7 +17,7 @@ enum class YamlNumbers : uint8_t {
 
 /// Mappings become dicts with strings for keys, sequences lists, scalars none, boolean, integer,
 /// real or string, as YAML 1.2's core schema reads them. An alias is the anchored value itself.
-/// corrupt, with the line, for what is no YAML, several documents or a key that a mapping has
+/// corrupt, with the line, for what is not YAML, several documents or a key that a mapping has
 /// twice; exhausted for nesting deeper than 64. `what` names the file for messages.
 std::shared_ptr<const Document> parse_yaml(std::string_view text, std::string_view what,
                                            YamlNumbers numbers = YamlNumbers::values);

@@ -121,7 +121,7 @@ std::optional<HybridPattern> hybrid_pattern(const Value& args) {
 
 HybridPattern pattern_of(const Architecture& a) {
   HybridPattern pattern;
-  if (static_cast<int64_t>(a.kinds.size()) < a.all_layers()) return pattern;  // it is no hybrid
+  if (static_cast<int64_t>(a.kinds.size()) < a.all_layers()) return pattern;  // it is not a hybrid
   const auto begin = a.kinds.begin(), decoder_end = begin + a.layers;
   pattern.decoder.assign(begin, decoder_end);
   pattern.mtp_layers = a.mtp_layers;

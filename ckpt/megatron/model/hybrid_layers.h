@@ -27,7 +27,7 @@ struct HybridPattern {
 /// unsupported for layers of other kinds and when MTP layers differ.
 HybridPattern parse_hybrid_pattern(std::string_view text);
 
-/// What the arguments of a run say, whichever release spelled them; nothing: it is no hybrid.
+/// What the arguments of a run say, whichever release spelled them; nothing: it is not a hybrid.
 std::optional<HybridPattern> hybrid_pattern(const Value& args);
 
 /// The layers of a model, and a model of these layers.

@@ -36,7 +36,7 @@ std::optional<NamedParameter> mtp_parameter(std::string_view suffix);
 /// A whole name, with or without the number of the layer.
 std::optional<NamedParameter> find_parameter(std::string_view name);
 
-/// Whether a tensor is no parameter, and not trained.
+/// Whether a tensor is not a parameter, and not trained.
 bool is_buffer(std::string_view name);
 /// Whether it is one that stays in fp32, whatever the model's dtype.
 bool is_fp32_buffer(std::string_view name);

@@ -29,7 +29,7 @@ struct ParallelTarget {
   bool operator==(const ParallelTarget&) const = default;
 };
 
-/// A release of Megatron Core, as far as their distributed checkpoints differ.
+/// A release of Megatron Core. Releases whose distributed checkpoints do not differ are as one.
 struct CoreRelease {
   int major = 0, minor = 20;
   auto operator<=>(const CoreRelease&) const = default;
@@ -42,7 +42,7 @@ inline constexpr CoreRelease kFullyReshardable{0, 15};   // before it: no such o
 inline constexpr CoreRelease kContentMetadata{0, 13};    // before it: none
 inline constexpr CoreRelease kOldestCore{0, 8};
 
-/// "0.16", "0.16.1", "core_v0.16.0". invalid when it is no release, or one before kOldestCore.
+/// "0.16", "0.16.1", "core_v0.16.0". invalid when it is not a release, or one before kOldestCore.
 CoreRelease parse_core_release(std::string_view text);
 
 std::string to_string(const CoreRelease& release);

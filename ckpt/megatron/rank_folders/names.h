@@ -33,7 +33,7 @@ struct LegacyNaming {
 };
 
 /// The views of each tensor of one model chunk: one, or several where old releases kept all experts
-/// in one tensor. None for what is no parameter or buffer of the model (rotary frequencies).
+/// in one tensor. None for what is not a parameter or buffer of the model (rotary frequencies).
 std::vector<std::vector<LocalView>> name_tensors(const std::vector<RankTensor>& tensors,
                                                  const LegacyNaming& naming);
 

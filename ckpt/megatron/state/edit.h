@@ -29,9 +29,9 @@ void drop_optimizer(RunState& state);
 /// `rename` gives a tensor's new name, or the old one. invalid when two tensors get one name.
 void rename_tensors(RunState& state, const std::function<std::string(std::string_view)>& rename);
 
-/// Floating-point tensors of the model; what is no parameter (a router's bias) and the optimizer's
-/// state stay as they are. The arguments, where there are any, say the new type. Warns that fp16
-/// cannot hold all numbers of wider types.
+/// Floating-point tensors of the model; what is not a parameter (a router's bias) and the
+/// optimizer's state stay as they are. The arguments, where there are any, say the new type. Warns
+/// that fp16 cannot hold all numbers of wider types.
 void cast_model(RunState& state, DType dtype);
 
 }  // namespace ferry

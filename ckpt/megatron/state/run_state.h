@@ -55,7 +55,7 @@ struct RunState {
   std::vector<Dropped> dropped;  // of the source, on purpose
 
   /// argparse.Namespace of the run that saved, or that a conversion made up. None in the state of
-  /// what is no run of Megatron-LM's (plain_state_of), which has tensors and objects only.
+  /// what is not a run of Megatron-LM's (plain_state_of), which has tensors and objects only.
   ParsedArguments args;
   LoadedValue paths;  // without arguments: as those of Checkpoint
   std::optional<int64_t> iteration;

@@ -19,7 +19,7 @@ std::vector<PlacedTensor> place_tensors(std::vector<StateTensor> tensors, const 
                                         const ModuleChoice& modules);
 
 /// All tensors of the state, which are taken out of it, at the layout of its arguments. Where what
-/// it holds is no plain GPT model they are placed whole, and a warning says so.
+/// it holds is not a plain GPT model they are placed whole, and a warning says so.
 std::vector<PlacedTensor> place_state(RunState& state);
 
 /// Each tensor whole, where nothing is known of how ranks hold it: shared out over `ranks` ranks.

@@ -8,8 +8,8 @@
 // and the state of rerun checks, which mean something to Megatron-LM only, are left out, with a
 // warning.
 //
-// What is no run of Megatron-LM's (plain_state_of) is written as it is: tensors whole, shared out
-// over ranks, and objects.
+// What is not a run of Megatron-LM's (plain_state_of) is written as it is: tensors whole, shared
+// out over ranks, and objects.
 //
 // Source: torch/distributed/checkpoint/{default_planner,filesystem}.py.
 #pragma once
@@ -25,7 +25,7 @@ namespace ferry {
 struct PlainDcpOptions {
   bool optimizer = true;
   bool zstd = false;  // the plan is for run_compressed()
-  int64_t ranks = 1;  // to write what is no run's; otherwise the arguments decide
+  int64_t ranks = 1;  // to write what is not a run's; otherwise the arguments decide
 };
 
 /// Plans the checkpoint's folder, a file a rank of the layout of `state.args`. Otherwise as

@@ -183,7 +183,7 @@ class TorchDistWriter {
     state_.args = std::move(draft).finish(args);
   }
 
-  // Whether a parameter's state is no distributed optimizer's.
+  // Whether a parameter's state is not a distributed optimizer's.
   bool is_plain(std::string_view key) const {
     if (optimizer_ == ShardedOptimizer::plain) return true;
     return matrix_.layer_wise && (!matrix_.split || matrices_.contains(std::string(key)));

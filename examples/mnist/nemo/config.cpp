@@ -168,7 +168,7 @@ std::vector<std::string> load_settings(const FileSystem& files, const std::strin
   }
   const int64_t hidden = loaded.number("hidden_size");
   if (hidden < 1 || hidden > (int64_t{1} << 20)) {
-    fail(ErrorKind::mismatch, "{}: field hidden_size is {}, which is no width of a layer", path,
+    fail(ErrorKind::mismatch, "{}: field hidden_size is {}, which is not a width of a layer", path,
          hidden);
   }
   config = std::move(loaded);

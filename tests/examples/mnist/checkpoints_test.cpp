@@ -118,7 +118,7 @@ TEST_F(Settings, OfBothAreTakenButForTheRunsOwn) {
 
 TEST_F(Settings, OfAnotherKindAreRefused) {
   EXPECT_THAT([&] { load("config:\n  hidden_size: wide\n"); },
-              testing::ThrowsMessage<Error>(HasSubstr("field hidden_size is no whole number")));
+              testing::ThrowsMessage<Error>(HasSubstr("field hidden_size is not a whole number")));
   EXPECT_THAT([&] { load("config:\n  hidden_size: -1\n"); },
               testing::ThrowsMessage<Error>(HasSubstr("hidden_size is -1")));
   memory_->remove_all("parent/context/model.yaml");

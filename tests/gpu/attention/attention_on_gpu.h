@@ -209,7 +209,7 @@ class AttentionOnGpu {
     }
   }
 
-  /// Outputs of a query that is no number are none, and no others.
+  /// Outputs of a query that is not a number are none, and no others.
   void check_nan(const Case& c) {
     SCOPED_TRACE(describe(c));
     Case here = c, there = c;

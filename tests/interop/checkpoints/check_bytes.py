@@ -51,7 +51,7 @@ def main():
         logical = read_ferry(ferry, run)
         truth = truth_of(peers, name)
         left_out = optimizer_problem(ferry, run)
-        if truth and left_out:  # of layers that are no plain GPT model's, which inspect says
+        if truth and left_out:  # of layers that are not a plain GPT model's, which inspect says
             add(f'{name}: model, as its twin ({left_out})', model_of(logical), model_of(truth))
         elif truth:
             add(f'{name}: as its twin', logical, truth)

@@ -101,7 +101,7 @@ def main(ferry, slime=None):
             hf, out = os.path.join(work, 'hf'), os.path.join(work, 'out')
             make_model(hf, case)
             problems = check_cast(ferry, hf, out) + check_bin(ferry, hf, work, out)
-            if case != 'gpt2': problems += check_fp8(ferry, hf, work, slime)  # its layers are no linear ones
+            if case != 'gpt2': problems += check_fp8(ferry, hf, work, slime)  # its layers are not linear ones
         failed += bool(problems)
         print(f'{case:28} {"; ".join(problems) or "ok"}', flush=True)
     return 1 if failed else 0

@@ -45,7 +45,7 @@ class Judge:
 
 
 def attempt(what, steps):
-    """(done, problems) of steps, a generator of problems; a refusal by ferry is no problem but not done."""
+    """(done, problems) of steps, a generator of problems; a refusal by ferry is not a problem but not done."""
     try: return True, [f'{what}: {problem}' for problem in steps]
     except RuntimeError as error: return False, [f'{what}: {error}']
 

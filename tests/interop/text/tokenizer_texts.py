@@ -76,7 +76,7 @@ def fuzzed(count, seed=1):
 
 
 def malformed(count, seed=1):
-    """Bytes that are no UTF-8."""
+    """Bytes that are not UTF-8."""
     generator = random.Random(seed)
     for text in fuzzed(count, seed + 1):
         data = bytearray(text.encode())

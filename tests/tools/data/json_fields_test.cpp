@@ -77,7 +77,7 @@ TEST(JsonFields, NamesWhatIsBroken) {
   EXPECT_THAT(problem("{\"text\": \"a\tb\"}"), HasSubstr("a control character"));
   EXPECT_THAT(problem(R"({"text": "\x41"})"), HasSubstr("a backslash begins no escape"));
   EXPECT_THAT(problem(R"({"text": "\u12g4"})"), HasSubstr("four hexadecimal digits"));
-  EXPECT_THAT(problem(R"(["text"])"), HasSubstr("it is no object"));
+  EXPECT_THAT(problem(R"(["text"])"), HasSubstr("it is not an object"));
   EXPECT_THAT(problem("   "), HasSubstr("white space"));
   EXPECT_THAT(problem(R"(["text"])"), HasSubstr("jq -c '.[]'"));
   EXPECT_THAT(problem("plain, text"), HasSubstr("--input-format text"));

@@ -110,7 +110,7 @@ TEST_F(Mixtures, RefusesWhatDoesNotFit) {
   EXPECT_THAT(
       ferry("data mix --folders " + path("a") + " --weights 1 --overwrite --output " + path("b"))
           .err,
-      HasSubstr("is no mixture"));
+      HasSubstr("is not a mixture"));
   fs::remove(path("a/sub/a3.idx"));
   EXPECT_THAT(ferry("data mix --folders " + path("a") + " --weights 1" + to).err,
               HasSubstr("sub/a3.bin has no a3.idx;"));

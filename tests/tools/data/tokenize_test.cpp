@@ -97,7 +97,7 @@ TEST_F(Tokenize, SentencesAreLists) {
   EXPECT_EQ(text_of("o_text_sentence"), "ab");
   in("{\"text\":\"a b\"}\n");
   EXPECT_THAT(refused(input, 4, "--split-sentences --overwrite"),
-              HasSubstr("line 1: \"text\" is no list of sentences"));
+              HasSubstr("line 1: \"text\" is not a list of sentences"));
   in("One here.", "a.txt");
   EXPECT_THAT(refused(path("a.txt"), 2, "--split-sentences --overwrite"),
               HasSubstr("leave out --split-sentences"));
@@ -113,7 +113,7 @@ TEST_F(Tokenize, CompressedTextsAndPipesAreTheSame) {
     tokenized(path("c"), "--append-eod --overwrite");
     const std::string both = text_of("o_text_document");
     EXPECT_EQ(both.substr(0, both.size() / 2), both.substr(both.size() / 2)) << tool;
-    // Cut short, it is no text.
+    // Cut short, it is not text.
     fs::resize_file(path("c"), fs::file_size(path("c")) - 5);
     EXPECT_THAT(refused(path("c"), 4, "--overwrite"), HasSubstr("it is truncated")) << tool;
     EXPECT_EQ(text_of("o_text_document"), both);

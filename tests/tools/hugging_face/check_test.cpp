@@ -307,7 +307,7 @@ TEST_F(Checked, ConvertSaysWhatIsWrongWithWhatItWrote) {
 TEST_F(Checked, OtherFoldersAreRefused) {
   const Outcome run = ferry("check " + fixture("megatron/llama_tp2dp2_dpr"));
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.err, HasSubstr("is no Hugging Face folder"));
+  EXPECT_THAT(run.err, HasSubstr("is not a Hugging Face folder"));
   EXPECT_THAT(run.err, HasSubstr("--to hf"));
   EXPECT_EQ(ferry("check " + path("nowhere")).code, 3);
   EXPECT_EQ(ferry("check " + model + "/config.json").code, 2);

@@ -292,7 +292,7 @@ TEST_F(Quantised, UnknownFamiliesAreQuantisedByNamesAndShapes) {
   write(path("model/config.json"), description.dump());
   const Outcome outcome = convert(path("model"), "--quantize int4-g128");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("2 weights are not quantised, as their rows are no multiple "
+  EXPECT_THAT(outcome.out, HasSubstr("2 weights are not quantised, as their rows are not multiple "
                                      "of 128"));
   EXPECT_TRUE(bytes_by_name(path("out")) == bytes_by_name(fixture("quantised/int4-g128")));
   const Outcome back =
@@ -302,7 +302,7 @@ TEST_F(Quantised, UnknownFamiliesAreQuantisedByNamesAndShapes) {
 
 TEST_F(Quantised, FormsThatDoNotFitAreRefused) {
   const std::string model = fixture("quantised/model");
-  EXPECT_THAT(convert(model, "--quantize mxfp4-gpt-oss").err, HasSubstr("is no gpt-oss"));
+  EXPECT_THAT(convert(model, "--quantize mxfp4-gpt-oss").err, HasSubstr("is not a gpt-oss"));
   EXPECT_THAT(convert(model, "--quantize int3").err, HasSubstr("int4-g128"));
   EXPECT_THAT(convert(fixture("quantised/int4"), "--quantize fp8").err,
               HasSubstr("are quantised (compressed-tensors, pack-quantized"));

@@ -48,7 +48,7 @@ TEST_F(LaunchConfigurations, AddsWhatChainsNeedUnlessGiven) {
 }
 
 TEST_F(LaunchConfigurations, UnknownKeysAreRefusedWithTheNearest) {
-  EXPECT_THAT(refusal("rnaks:\n  nodes: 2\n"), HasSubstr("rnaks is no key of a launch"));
+  EXPECT_THAT(refusal("rnaks:\n  nodes: 2\n"), HasSubstr("rnaks is not a key of a launch"));
   EXPECT_THAT(refusal("ranks:\n  nods: 2\n"), HasSubstr("the nearest is ranks.nodes"));
   EXPECT_THAT(refusal("argumnts:\n  num-layers: 2\n"), HasSubstr("the nearest is arguments\n"));
   EXPECT_THAT(refusal("rnaks:\n  nodes: 2\n"), HasSubstr("the nearest is ranks\n"));
@@ -73,7 +73,8 @@ TEST_F(LaunchConfigurations, ValuesOfAnotherKindAreRefused) {
   EXPECT_THAT(refusal("chain:\n  exit_signal: SIGKILL\n"), HasSubstr("'SIGKILL' is none of"));
   EXPECT_THAT(refusal("ranks: 3\n"), HasSubstr("ranks is a section of keys"));
   EXPECT_THAT(refusal("environment: [A]\n"), HasSubstr("names with values"));
-  EXPECT_THAT(refusal("environment: {\"A B\": 1}\n"), HasSubstr("'A B' is no name of a variable"));
+  EXPECT_THAT(refusal("environment: {\"A B\": 1}\n"),
+              HasSubstr("'A B' is not a name of a variable"));
   EXPECT_THAT(refusal("name: a,b\n"), HasSubstr("'a,b' cannot name jobs"));
   EXPECT_THAT(refusal("name: \"a\\nb\"\n"), HasSubstr("cannot name jobs"));
   const Outcome folder_of_lines = launch("", "--print-words --set 'folder=/a\nb'");

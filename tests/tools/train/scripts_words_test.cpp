@@ -154,7 +154,7 @@ TEST_F(ScriptsWords, AreCheckedByALaunchAsByTheJob) {
   const Outcome refused = shell(launch + none);
   EXPECT_EQ(refused.code, 2) << refused.out;
   EXPECT_THAT(refused.out, HasSubstr("--vocab-size is missing"));
-  // A name of the hub is no folder to the job.
+  // A name of the hub is not a folder to the job.
   const Outcome hub = shell(launch + none + " --set arguments.tokenizer-type=HuggingFaceTokenizer" +
                             " --set arguments.tokenizer-model=org/model");
   EXPECT_EQ(hub.code, 2) << hub.out;

@@ -99,7 +99,7 @@ TEST_F(Tokenizers, OfSentencePieceAreItsPieces) {
     EXPECT_EQ(facts(type, "a.model")->end_of_document, 2);
     files_.put("a.model", with_end("<s>"));
     EXPECT_EQ(facts(type, "a.model")->end_of_document, 1);
-    files_.put("a.model", with_end("<end>"));  // which is no control symbol
+    files_.put("a.model", with_end("<end>"));  // which is not a control symbol
     EXPECT_EQ(facts(type, "a.model")->tokens, 4);
     EXPECT_EQ(facts(type, "a.model")->end_of_document, std::nullopt);
     EXPECT_EQ(facts(type, "a.model")->padding, std::nullopt);

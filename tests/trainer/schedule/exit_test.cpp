@@ -136,7 +136,7 @@ TEST(ExitWatch, ChecksTheClockAndTheFiles) {
   watch.put_exit_trigger_away();  // which is there no more
   EXPECT_FALSE(watch.observe(4, start).exit_trigger);
   EXPECT_EQ(files.status("/t/exit.obeyed").kind, PathKind::file);
-  // A folder of that name is no trigger, and what it holds stays.
+  // A folder of that name is not a trigger, and what it holds stays.
   files.put("/t/save/iter_0000004/model", "weights");
   EXPECT_FALSE(watch.observe(4, start).save_trigger);
   watch.remove_save_trigger();

@@ -20,8 +20,9 @@ json answer_of(const std::string& line, const std::string& who, const std::strin
   json answer = json::parse(line, nullptr, false);
   if (answer.is_object() && answer.contains(member)) return answer;
   fail(ErrorKind::corrupt,
-       "{} answered {} with '{}', which is no JSON object with \"{}\"; whatever else it prints has "
-       "to go to standard error, and NaN and Infinity are no JSON",
+       "{} answered {} with '{}', which is not a JSON object with \"{}\"; whatever else it prints "
+       "has "
+       "to go to standard error, and NaN and Infinity are not JSON",
        who, what, printable(shortened(line, kShownBytes)), member);
 }
 
@@ -34,7 +35,7 @@ ProgramDataset::ProgramDataset(const std::string& command, const std::string& wh
   const std::string line = program_->receive(what);
   const json size = answer_of(line, who_, "at first", "size").at("size");
   if (!size.is_number_integer() || size < 0 || size > INT64_MAX) {
-    fail(ErrorKind::corrupt, "{} says that its size is {}, which is no number of items", who_,
+    fail(ErrorKind::corrupt, "{} says that its size is {}, which is not a number of items", who_,
          printable(
              shortened(size.dump(-1, ' ', true, json::error_handler_t::replace), kShownBytes)));
   }

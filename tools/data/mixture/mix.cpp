@@ -209,7 +209,7 @@ void mix_data(const MixFlags& flags) {
   const auto kind = [&](const std::string& path) { return posix_file_system()->status(path).kind; };
   if (kind(output) != PathKind::missing && kind(join(output, kSummaryName)) != PathKind::file) {
     fail(ErrorKind::invalid,
-         "{} is no mixture (it has no {}), and is not replaced; choose another "
+         "{} is not a mixture (it has no {}), and is not replaced; choose another "
          "--output",
          output, kSummaryName);
   }

@@ -19,7 +19,7 @@ std::vector<double> parse_weights(const std::vector<std::string>& words, size_t 
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), weight);
     if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(weight) ||
         weight <= 0) {
-      fail(ErrorKind::invalid, "the weight '{}' is no positive number", word);
+      fail(ErrorKind::invalid, "the weight '{}' is not a positive number", word);
     }
     weights.push_back(weight);
   }

@@ -129,14 +129,14 @@ class SchemaWalk {
     if (elements_.empty()) fail(ErrorKind::corrupt, "its schema is empty");
     const int64_t children = elements_[next_++].children;
     for (int64_t i = 0; i < children; ++i) walk("", true, 1);
-    if (next_ != elements_.size()) fail(ErrorKind::corrupt, "its schema is no tree");
+    if (next_ != elements_.size()) fail(ErrorKind::corrupt, "its schema is not a tree");
     return std::move(leaves_);
   }
 
  private:
   void walk(const std::string& above, bool is_flat, size_t depth) {
     if (next_ == elements_.size() || depth > kDeepestSchema) {
-      fail(ErrorKind::corrupt, "its schema is no tree of at most {} levels", kDeepestSchema);
+      fail(ErrorKind::corrupt, "its schema is not a tree of at most {} levels", kDeepestSchema);
     }
     const SchemaElement& element = elements_[next_++];
     const std::string name = above.empty() ? element.name : above + "." + element.name;

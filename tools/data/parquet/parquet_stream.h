@@ -12,7 +12,7 @@ namespace ferry::tool {
 
 /// Nulls are null. Memory: a page of each column and its dictionary. `bytes_read` counts stored
 /// bytes. not_found, naming the columns that there are, for one that is not there; unsupported for
-/// one that is no flat column of texts, and as ParquetColumnReader.
+/// one that is not a flat column of texts, and as ParquetColumnReader.
 std::unique_ptr<ByteStream> parquet_stream(std::shared_ptr<const ReadableFile> file,
                                            const std::vector<std::string>& columns,
                                            std::atomic<uint64_t>& bytes_read);

@@ -16,7 +16,7 @@ const char* inflate_problem(int result) {
       return "its checksum differs from that of its content";
     case ISAL_UNSUPPORTED_METHOD:
     case ISAL_INVALID_WRAPPER:
-      return "what follows its header is no gzip data";
+      return "what follows its header is not gzip data";
     default:
       return "its compressed data contradict their format";
   }

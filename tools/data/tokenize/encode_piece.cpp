@@ -98,7 +98,7 @@ std::string PieceEncoder::problem_of(const TextPiece& piece, std::string_view li
   if (!problem.empty() || !options_.sentences) return problem;
   for (size_t k = 0; k < options_.keys.size(); ++k) {
     if (fields_.fields()[k].is_list) continue;
-    return fmt::format("\"{}\" is no list of sentences, which --split-sentences needs",
+    return fmt::format("\"{}\" is not a list of sentences, which --split-sentences needs",
                        options_.keys[k]);
   }
   return {};

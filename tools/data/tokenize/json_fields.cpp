@@ -74,7 +74,7 @@ class JsonFields::Reader {
     if (at_ == line_.size()) fail_here("there is nothing but white space");
     if (peek() != '{') {
       throw Problem{fmt::format(
-          "it is no object, as {{\"text\": \"...\"}} is ({})",
+          "it is not an object, as {{\"text\": \"...\"}} is ({})",
           peek() == '[' ? "of an array, jq -c '.[]' makes a line an object"
                         : "of plain text, --input-format text makes each file a document, and "
                           "lines each line")};

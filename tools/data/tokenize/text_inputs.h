@@ -26,8 +26,9 @@ struct TextInput {
   int64_t changed_seconds = 0;  // when its content last changed
 };
 
-/// In the order given. A pattern (*, ?, [...]) that is no file's name stands for the files that fit
-/// it, by name. not_found for a missing file or a pattern that nothing fits; invalid for a folder.
+/// In the order given. A pattern (*, ?, [...]) that is not a file's name stands for the files that
+/// fit it, by name. not_found for a missing file or a pattern that nothing fits; invalid for a
+/// folder.
 std::vector<TextInput> find_inputs(const FileSystem& file_system,
                                    const std::vector<std::string>& paths, TextFormat format);
 

@@ -98,7 +98,7 @@ void check_options(const TokenizeFlags& flags, const TokenizePlan& plan, const P
   const bool needs_lists = flags.encode.sentences;
   if (has_texts && (flags.keys.size() > 1 || needs_lists)) {
     fail(ErrorKind::invalid,
-         "texts that are no JSON have neither several keys nor lists of sentences; {}",
+         "texts that are not JSON have neither several keys nor lists of sentences; {}",
          needs_lists ? "leave out --split-sentences" : "leave out --json-keys");
   }
   for (const TextInput& input : plan.inputs) {

@@ -37,7 +37,7 @@ struct Plot {
                         std::max(1.0, static_cast<double>(last) - static_cast<double>(first));
     return kLeft + part * (kRight - kLeft);
   }
-  // Halves, for the width of the widest range is no number.
+  // Halves, for the width of the widest range is not a number.
   double y(double value) const {
     double low = range.low, high = range.high;
     if (range.is_log) {

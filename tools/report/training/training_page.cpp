@@ -92,7 +92,7 @@ std::vector<FigureRow> figure_rows(const std::vector<RunFigures>& runs) {
     const std::string figure = name;
     all.push_back({title, [figure](const auto& run) { return total_text(run, figure); }});
   }
-  all.push_back({"values that are no numbers", values_not_finite});
+  all.push_back({"values that are not numbers", values_not_finite});
   const auto count = [](size_t number) { return grouped(static_cast<int64_t>(number)); };
   all.push_back({"restarts", [=](const auto& run) { return count(run.restarts.size()); }});
   all.push_back({"saves", [=](const auto& run) {

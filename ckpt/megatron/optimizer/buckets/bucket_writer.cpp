@@ -65,7 +65,7 @@ class BucketPlacer {
     choice_.modules = state.modules.value_or(default_modules(run));
     choice_.separate_experts = layout_.has_experts() && experts_are_separate(run);
     if (!run.matrices.layer_wise) return;
-    // One chained optimizer for all that is no matrix.
+    // One chained optimizer for all that is not a matrix.
     choice_.before = 1;
     choice_.elsewhere = matrix_tensors(layout_, choice_.modules);
     choice_.separate_experts = false;

@@ -75,7 +75,7 @@ class StateNamer {
   int64_t first_expert_;
 };
 
-// "decoder.layers.0.mlp.linear_fc1" of its weight; nothing when it is no linear module.
+// "decoder.layers.0.mlp.linear_fc1" of its weight; nothing when it is not a linear module.
 std::optional<std::string> linear_module(std::string_view name) {
   const size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;

@@ -12,6 +12,7 @@
 #include "ckpt/base/dtype.h"
 #include "ckpt/base/error.h"
 #include "ckpt/base/load_as.h"
+#include "ckpt/base/processors.h"
 
 namespace ferry {
 namespace {
@@ -91,23 +92,14 @@ bool is_float8(DType dtype) {
          dtype == DType::f8_e5m2fnuz;
 }
 
-#if defined(__x86_64__)
-// Half the instructions of the baseline's, which has none that packs 32 bits into 16 without a
-// sign.
-[[gnu::target("avx2")]] bool bf16_by_avx2(const std::byte* in, std::byte* out, int64_t count) {
-  return each<uint32_t>(in, sizeof(uint32_t), out, sizeof(uint16_t), count, bf16_of_f32);
+// Of neighbouring elements, with the vectors that the processor has: the baseline's have no
+// instruction that packs 32 bits into 16 without a sign.
+FERRY_FOR_EACH_PROCESSOR void f32_to_bf16(const std::byte* in, std::byte* out, int64_t count) {
+  each<uint32_t>(in, sizeof(uint32_t), out, sizeof(uint16_t), count, bf16_of_f32);
 }
-const bool kCastsByAvx2 = __builtin_cpu_supports("avx2");
-#endif
 
-bool f32_to_bf16(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride,
-                 int64_t count) {
-#if defined(__x86_64__)
-  if (kCastsByAvx2 && in_stride == sizeof(uint32_t) && out_stride == sizeof(uint16_t)) {
-    return bf16_by_avx2(in, out, count);
-  }
-#endif
-  return each<uint32_t>(in, in_stride, out, out_stride, count, bf16_of_f32);
+FERRY_FOR_EACH_PROCESSOR void bf16_to_f32(const std::byte* in, std::byte* out, int64_t count) {
+  each<uint16_t>(in, sizeof(uint16_t), out, sizeof(uint32_t), count, f32_of_bf16);
 }
 
 // What convert() does, bit for bit, for the pairs of dtypes that have a short way; false, with
@@ -116,7 +108,10 @@ bool convert_fast(const std::byte* in, int64_t in_stride, DType from, std::byte*
                   int64_t out_stride, DType to, int64_t count) {
   const auto is = [&](DType a, DType b) { return from == a && to == b; };
   const DType f16 = DType::f16, bf16 = DType::bf16, f32 = DType::f32, f64 = DType::f64;
-  if (is(f32, bf16)) return f32_to_bf16(in, in_stride, out, out_stride, count);
+  const bool are_neighbours = in_stride == size_bytes(from) && out_stride == size_bytes(to);
+  if (is(f32, bf16) && are_neighbours) return f32_to_bf16(in, out, count), true;
+  if (is(bf16, f32) && are_neighbours) return bf16_to_f32(in, out, count), true;
+  if (is(f32, bf16)) return each<uint32_t>(in, in_stride, out, out_stride, count, bf16_of_f32);
   if (is(bf16, f32)) return each<uint16_t>(in, in_stride, out, out_stride, count, f32_of_bf16);
   if (is(f32, f16)) return each<uint32_t>(in, in_stride, out, out_stride, count, f16_of_f32);
   if (is(f16, f32)) return each<uint16_t>(in, in_stride, out, out_stride, count, f32_of_f16);

@@ -30,12 +30,21 @@ Quantise rule_of(QuantiseRule rule, DType values) {
   return how;
 }
 
+// The values as `dtype` has them.
+std::vector<std::byte> stored_as(DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(size_bytes(dtype)));
+  convert(reinterpret_cast<const std::byte*>(values.data()), sizeof(float), DType::f32,
+          bytes.data(), size_bytes(dtype), dtype, static_cast<int64_t>(values.size()));
+  return bytes;
+}
+
 QuantisedBlock quantise(const std::vector<float>& values, DType dtype = DType::f32) {
   Encoder encoder(rule_of(QuantiseRule::fp8, dtype), 0);
   QuantisedBlock result{std::vector<uint8_t>(values.size()), 0};
   const auto count = static_cast<int64_t>(values.size());
   uint32_t scale = 0;
-  encoder.encode({values.data(), count, 1, count}, count, {result.codes.data(), count, &scale});
+  const std::vector<std::byte> stored = stored_as(dtype, values);
+  encoder.encode({stored.data(), count, 1, count}, count, {result.codes.data(), count, &scale});
   result.scale = std::bit_cast<float>(scale);
   return result;
 }
@@ -101,7 +110,8 @@ Encoded encode(QuantiseRule rule, const std::vector<float>& values, float larges
   Encoder encoder(rule_of(rule, dtype), largest);
   Encoded result{std::vector<uint8_t>(values.size())};
   const auto count = static_cast<int64_t>(values.size());
-  encoder.encode({values.data(), count, 1, count}, count,
+  const std::vector<std::byte> stored = stored_as(dtype, values);
+  encoder.encode({stored.data(), count, 1, count}, count,
                  {result.codes.data(), count, &result.scale, &result.zero});
   return result;
 }

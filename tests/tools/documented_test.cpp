@@ -1,7 +1,10 @@
-// docs/ and --help have the same options and exit codes.
+// docs/ and --help have the same options and exit codes, and links in docs/ lead somewhere.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -11,6 +14,7 @@
 
 namespace {
 
+namespace fs = std::filesystem;
 using ferry::test::Program;
 using Names = std::set<std::string>;
 
@@ -86,6 +90,51 @@ TEST_F(Program, EveryOptionIsInTheDocuments) {
     }
     for (const std::string& name : in_document) {
       EXPECT_TRUE(known.count(name)) << command << " --help knows no " << name;
+    }
+  }
+}
+
+// The anchors that GitHub makes of a page's headings: of equal ones the second ends in -1.
+Names anchors(const std::string& page) {
+  Names found;
+  std::map<std::string, int> times;
+  std::istringstream lines(page);
+  bool is_code = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) is_code = !is_code;
+    if (is_code || !line.starts_with('#')) continue;
+    std::string anchor;
+    for (const char c : line.substr(std::min(line.size(), line.find(' ') + 1))) {
+      const auto letter = static_cast<unsigned char>(c);
+      if (std::isalnum(letter) || c == '-' || c == '_') {
+        anchor += static_cast<char>(std::tolower(letter));
+      } else if (c == ' ') {
+        anchor += '-';
+      }
+    }
+    const int before = times[anchor]++;
+    found.insert(before == 0 ? anchor : fmt::format("{}-{}", anchor, before));
+  }
+  return found;
+}
+
+TEST(Documents, HaveLinksThatLeadSomewhere) {
+  const fs::path tree = fs::path(FERRY_FIXTURES) / "../..";
+  std::vector<fs::path> pages = {tree / "README.md", tree / "CONTRIBUTING.md"};
+  for (const auto& item : fs::recursive_directory_iterator(tree / "docs")) {
+    if (item.path().extension() == ".md") pages.push_back(item.path());
+  }
+  static const std::regex kLink(R"(\]\(([^)\s#]*)(#([^)\s]*))?\))");
+  for (const fs::path& page : pages) {
+    const std::string text = Program::read(page);
+    for (std::sregex_iterator at(text.begin(), text.end(), kLink), end; at != end; ++at) {
+      const std::string to = (*at)[1], anchor = (*at)[3];
+      if (to.starts_with("http")) continue;
+      const fs::path other = to.empty() ? page : page.parent_path() / to;
+      ASSERT_TRUE(fs::exists(other)) << page << " has a link to " << to;
+      if (anchor.empty()) continue;
+      EXPECT_TRUE(anchors(Program::read(other)).contains(anchor))
+          << page << " has a link to " << to << "#" << anchor;
     }
   }
 }

@@ -1,8 +1,10 @@
 #include "ckpt/engine/elements/decode.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "ckpt/base/cast.h"
+#include "ckpt/base/processors.h"
 
 namespace ferry {
 namespace {
@@ -14,62 +16,94 @@ float value_of(Code code, DType stored, uint8_t bits) {
     return static_cast<float>(load_as_double(reinterpret_cast<const std::byte*>(&bits), stored));
   }
   if (code != Code::e2m1) return bits;
-  return (bits & 8) != 0 ? -kE2m1[bits & 7] : kE2m1[bits & 7];
+  return (bits & 8) != 0 ? -kE2m1[bits & 7] : kE2m1[bits & 7];  // of bytes below 16
 }
 
-// `count` codes of one block.
-void decode_bytes(const float* table, const uint8_t* codes, int64_t count, float scale, float zero,
-                  float* values) {
-  for (int64_t i = 0; i < count; ++i) values[i] = (table[codes[i]] - zero) * scale;
+// By its bits, so that a compiler makes vectors of loops: a number whose mantissa has `kMantissa`
+// bits and whose smallest one but 0 is 2^`kLeast`.
+template <int kMantissa, int kLeast>
+[[gnu::always_inline]] inline float small_float(int32_t sign, int32_t magnitude) {
+  constexpr int32_t kOne = 127 + kLeast + kMantissa - 1;  // fp32's exponent of one that counts as 0
+  constexpr auto kUnit = std::bit_cast<float>((127 + kLeast) << 23);
+  const auto subnormal = std::bit_cast<int32_t>(static_cast<float>(magnitude) * kUnit);
+  const int32_t normal = (magnitude << (23 - kMantissa)) + (kOne << 23);
+  return std::bit_cast<float>(sign | choose(magnitude < 1 << kMantissa, subnormal, normal));
 }
 
-// The same of pairs: bytes of two codes.
-void decode_pairs(const float* table, const uint8_t* codes, int64_t pairs, float scale, float zero,
-                  float* values) {
-  for (int64_t i = 0; i < pairs; ++i) {
-    const float* both = table + 2 * codes[i];
-    values[2 * i] = (both[0] - zero) * scale;
-    values[2 * i + 1] = (both[1] - zero) * scale;
+FERRY_FOR_EACH_PROCESSOR void decode_e4m3(const uint8_t* codes, int64_t count, float* values) {
+  constexpr int32_t kNan = 0x7f;
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t code = codes[i], magnitude = code & 0x7f, sign = (code & 0x80) << 24;
+    const auto finite = std::bit_cast<int32_t>(small_float<3, -9>(sign, magnitude));
+    values[i] = std::bit_cast<float>(choose(magnitude == kNan, sign | 0x7fc00000, finite));
+  }
+}
+
+// Bytes of two codes, of which each is decoded by value_of.
+template <typename ValueOf>
+[[gnu::always_inline]] inline void decode_pairs(const uint8_t* codes, int64_t bytes, float* values,
+                                                const ValueOf& value_of) {
+  constexpr int64_t kBytes = 256;
+  uint8_t apart[2 * kBytes];
+  for (int64_t first = 0; first < bytes; first += kBytes) {
+    const int64_t count = std::min(kBytes, bytes - first);
+    for (int64_t i = 0; i < count; ++i) {
+      const uint8_t both = codes[first + i];
+      apart[2 * i] = both & 15;
+      apart[2 * i + 1] = both >> 4;
+    }
+    for (int64_t i = 0; i < 2 * count; ++i) values[2 * first + i] = value_of(apart[i]);
+  }
+}
+
+FERRY_FOR_EACH_PROCESSOR void decode_e2m1(const uint8_t* codes, int64_t bytes, float* values) {
+  decode_pairs(
+      codes, bytes, values, [](int32_t code) __attribute__((always_inline)) {
+        return small_float<1, -1>((code & 8) << 28, code & 7);
+      });
+}
+
+FERRY_FOR_EACH_PROCESSOR void decode_u4(const uint8_t* codes, int64_t bytes, float* values) {
+  decode_pairs(
+      codes, bytes, values,
+      [](int32_t code) __attribute__((always_inline)) { return static_cast<float>(code); });
+}
+
+FERRY_FOR_EACH_PROCESSOR void scale(const RowScales& row, int64_t count, float* values) {
+  int64_t block = 0, left = row.block - row.into;  // codes that the block has still
+  for (int64_t first = 0; first < count; ++block, left = row.block) {
+    const int64_t run = std::min(left, count - first);
+    const float factor = row.scales[block];
+    const float zero = row.zeros != nullptr ? row.zeros[block] : row.zero;
+    for (int64_t i = 0; i < run; ++i) values[first + i] = (values[first + i] - zero) * factor;
+    first += run;
   }
 }
 
 }  // namespace
 
-Decoder::Decoder(Code code, DType stored) : has_pairs_(codes_per_byte(code) == 2) {
-  for (size_t byte = 0; byte < kBytes; ++byte) {
-    const auto bits = static_cast<uint8_t>(byte);
-    if (has_pairs_) {
-      values_[2 * byte] = value_of(code, stored, bits & 15);
-      values_[2 * byte + 1] = value_of(code, stored, bits >> 4);
-    } else {
-      values_[byte] = value_of(code, stored, bits);
-    }
+Decoder::Decoder(Code code, DType stored)
+    : code_(code), is_e4m3_(code == Code::element && stored == DType::f8_e4m3) {
+  for (size_t byte = 0; byte < values_.size(); ++byte) {
+    values_[byte] = value_of(code, stored, static_cast<uint8_t>(byte));
   }
 }
 
 void Decoder::decode(const std::byte* codes, int64_t first, int64_t count, const RowScales& row,
                      float* values) const {
   const auto* bytes = reinterpret_cast<const uint8_t*>(codes);
-  const float* table = values_.data();
-  int64_t block = 0, left = row.block - row.into;  // codes that the block has still
-  for (int64_t end = first + count; first < end; ++block, left = row.block) {
-    int64_t run = std::min(left, end - first);
-    const float scale = row.scales[block];
-    const float zero = row.zeros != nullptr ? row.zeros[block] : row.zero;
-    if (!has_pairs_) {
-      decode_bytes(table, bytes + first, run, scale, zero, values);
-    } else {
-      float* at = values;
-      if (first % 2 != 0) {
-        *at++ = (table[2 * bytes[first / 2] + 1] - zero) * scale;
-        ++first, --run, ++values;
-      }
-      decode_pairs(table, bytes + first / 2, run / 2, scale, zero, at);
-      if (run % 2 != 0) at[run - 1] = (table[2 * bytes[(first + run) / 2]] - zero) * scale;
-    }
-    first += run;
-    values += run;
+  if (is_e4m3_) {
+    decode_e4m3(bytes + first, count, values);
+  } else if (codes_per_byte(code_) == 1) {
+    for (int64_t i = 0; i < count; ++i) values[i] = values_[bytes[first + i]];
+  } else {
+    const auto decode_bytes = code_ == Code::e2m1 ? decode_e2m1 : decode_u4;
+    const int64_t odd = first % 2, pairs = (count - odd) / 2;
+    if (odd != 0) values[0] = values_[bytes[first / 2] >> 4];
+    decode_bytes(bytes + (first + odd) / 2, pairs, values + odd);
+    if (odd + 2 * pairs < count) values[count - 1] = values_[bytes[(first + count) / 2] & 15];
   }
+  scale(row, count, values);
 }
 
 }  // namespace ferry

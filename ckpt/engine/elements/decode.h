@@ -30,10 +30,9 @@ class Decoder {
               float* values) const;
 
  private:
-  static constexpr size_t kBytes = 256;
-
-  bool has_pairs_;
-  std::array<float, 2 * kBytes> values_{};  // of a byte's codes: one or two
+  Code code_;
+  bool is_e4m3_;
+  std::array<float, 256> values_{};  // of each code that a byte may be
 };
 
 }  // namespace ferry

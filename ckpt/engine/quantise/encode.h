@@ -36,9 +36,9 @@
 
 namespace ferry {
 
-/// Rows of values, as fp32, of which each is one of the type that they are quantised from.
+/// Rows of values of the type that they are quantised from.
 struct ValueRows {
-  const float* first = nullptr;
+  const std::byte* first = nullptr;
   int64_t pitch = 0;  // values from one row to the next
   int64_t rows = 0, columns = 0;
 };
@@ -71,6 +71,8 @@ class Encoder {
     float zero = 0;  // is added then
   };
 
+  template <typename Use>
+  void each_piece(const ValueRows& rows, int64_t row, int64_t width, const Use& use);
   void find_scales(const ValueRows& rows, int64_t width, size_t blocks);
   void set(size_t block, const Scale& scale);
   Scale scale_of_fp8(float largest) const;
@@ -86,7 +88,7 @@ class Encoder {
   bool multiplies_;
   float least_;  // the smallest amax of an fp8 block
   float global_ = 1;
-  std::vector<float> quotients_;  // of a row
+  std::vector<float> exact_, quotients_;  // of a piece of a row
   // One a block of a row:
   std::vector<int32_t> largest_;
   std::vector<uint32_t> stored_;

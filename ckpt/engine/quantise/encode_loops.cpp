@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "ckpt/base/processors.h"
+
 namespace ferry {
 namespace {
 
@@ -13,12 +15,6 @@ constexpr int32_t kSmallestNormal = 0x3c800000;  // 2^-6
 constexpr int32_t kLargestBits = 0x43e00000;     // 448
 constexpr int32_t kOneBits = 0x3f800000;
 constexpr float kToWhole = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
-
-// One of two numbers, without a branch, so that a compiler makes vectors of loops.
-[[gnu::always_inline]] inline int32_t choose(bool first, int32_t one, int32_t other) {
-  const int32_t mask = -static_cast<int32_t>(first);
-  return (one & mask) | (other & ~mask);
-}
 
 [[gnu::always_inline]] inline uint8_t to_e4m3(float value) {
   const auto bits = std::bit_cast<int32_t>(value);
@@ -230,65 +226,30 @@ struct Loops {
   }
 };
 
-#if defined(__x86_64__)
-[[gnu::target("avx2")]] void raise_by_avx2(const BlockedRow& row, int32_t* largest) {
-  Loops::raise_largest(row, largest);
-}
-[[gnu::target("avx2")]] void extremes_by_avx2(const BlockedRow& row, float* least, float* most) {
-  Loops::find_extremes(row, least, most);
-}
-[[gnu::target("avx2")]] void scale_by_avx2(const BlockedRow& row, const float* factors,
-                                           bool multiplies, float* quotients) {
-  Loops::scale_row(row, factors, multiplies, quotients);
-}
-[[gnu::target("avx2")]] void round_by_avx2(QuantiseRule rule, const float* quotients, int64_t count,
-                                           uint8_t* codes) {
-  Loops::round_row(rule, quotients, count, codes);
-}
-[[gnu::target("avx2")]] void integers_by_avx2(const BlockedRow& row, const float* factors,
-                                              const float* zeros, DType dtype, uint8_t* codes) {
-  Loops::encode_integers(row, factors, zeros, dtype, codes);
-}
-const bool kEncodesByAvx2 = __builtin_cpu_supports("avx2");
-#endif
-
 }  // namespace
 
 uint8_t e4m3_of(float value) { return to_e4m3(value); }
 
-void raise_largest(const BlockedRow& row, int32_t* largest) {
-#if defined(__x86_64__)
-  if (kEncodesByAvx2) return raise_by_avx2(row, largest);
-#endif
+FERRY_FOR_EACH_PROCESSOR void raise_largest(const BlockedRow& row, int32_t* largest) {
   Loops::raise_largest(row, largest);
 }
 
-void find_extremes(const BlockedRow& row, float* least, float* most) {
-#if defined(__x86_64__)
-  if (kEncodesByAvx2) return extremes_by_avx2(row, least, most);
-#endif
+FERRY_FOR_EACH_PROCESSOR void find_extremes(const BlockedRow& row, float* least, float* most) {
   Loops::find_extremes(row, least, most);
 }
 
-void scale_row(const BlockedRow& row, const float* factors, bool multiplies, float* quotients) {
-#if defined(__x86_64__)
-  if (kEncodesByAvx2) return scale_by_avx2(row, factors, multiplies, quotients);
-#endif
+FERRY_FOR_EACH_PROCESSOR void scale_row(const BlockedRow& row, const float* factors,
+                                        bool multiplies, float* quotients) {
   Loops::scale_row(row, factors, multiplies, quotients);
 }
 
-void round_row(QuantiseRule rule, const float* quotients, int64_t count, uint8_t* codes) {
-#if defined(__x86_64__)
-  if (kEncodesByAvx2) return round_by_avx2(rule, quotients, count, codes);
-#endif
+FERRY_FOR_EACH_PROCESSOR void round_row(QuantiseRule rule, const float* quotients, int64_t count,
+                                        uint8_t* codes) {
   Loops::round_row(rule, quotients, count, codes);
 }
 
-void encode_integers(const BlockedRow& row, const float* factors, const float* zeros, DType dtype,
-                     uint8_t* codes) {
-#if defined(__x86_64__)
-  if (kEncodesByAvx2) return integers_by_avx2(row, factors, zeros, dtype, codes);
-#endif
+FERRY_FOR_EACH_PROCESSOR void encode_integers(const BlockedRow& row, const float* factors,
+                                              const float* zeros, DType dtype, uint8_t* codes) {
   Loops::encode_integers(row, factors, zeros, dtype, codes);
 }
 

@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstring>
 
-#include "ckpt/base/cast.h"
 #include "ckpt/base/error.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/core/plan_quantised.h"
@@ -17,6 +16,7 @@ namespace {
 
 // Elements that are read at once for the largest: they stay in a core's cache.
 constexpr int64_t kMostRead = 128 << 10;
+constexpr int64_t kMostEncoded = 256 << 10;  // elements, the same
 constexpr int64_t kZerosInElement = 8;
 
 }  // namespace
@@ -143,14 +143,14 @@ void QuantisingRunner::gather(size_t entry, const Box& box, DType values) {
   gatherer_.run(compiler_.compile_to_memory(entry, box, values));
 }
 
-// A row of blocks that are one row high is made fp32 at once, others block by block.
+// High blocks some at a time, so that their values are in a core's cache when they are encoded.
 void QuantisingRunner::quantise(const Box& box, const Quantise& how, Encoder& encoder) {
   const int64_t rows = box.size[0], columns = box.size[1];
   const int64_t element_bytes = size_bytes(how.values);
   const int64_t high = how.rule == QuantiseRule::fp8_tensor ? 1 : how.block[0];
   const int64_t wide = how.block[1], blocks = blocks_in(columns, wide);
-  const int64_t at_once = high == 1 ? columns : std::min(wide, columns);
-  exact_.resize(static_cast<size_t>(std::min(high, rows) * at_once));
+  const int64_t at_once =
+      high == 1 ? columns : std::max<int64_t>(1, kMostEncoded / high / wide) * wide;
   const auto parts = parts_of(how);
   scales_.assign(
       static_cast<size_t>(blocks_in(rows, high) * blocks * size_bytes(parts.front().dtype)),
@@ -160,18 +160,12 @@ void QuantisingRunner::quantise(const Box& box, const Quantise& how, Encoder& en
   for (int64_t row = 0; row < rows; row += high) {
     const int64_t height = std::min(high, rows - row);
     for (int64_t first = 0; first < columns; first += at_once) {
-      const int64_t width = std::min(at_once, columns - first);
-      for (int64_t i = 0; i < height; ++i) {
-        convert(tile_.data() + ((row + i) * columns + first) * element_bytes, element_bytes,
-                how.values, reinterpret_cast<std::byte*>(exact_.data() + i * width), sizeof(float),
-                DType::f32, width);
-      }
+      const int64_t width = std::min(at_once, columns - first), at = row * columns + first;
       const int64_t count = blocks_in(width, wide);
       row_scales_.resize(static_cast<size_t>(count));
       row_zeros_.resize(static_cast<size_t>(count));
-      encoder.encode(
-          {exact_.data(), width, height, width}, wide,
-          {codes_.data() + row * columns + first, columns, row_scales_.data(), row_zeros_.data()});
+      encoder.encode({tile_.data() + at * element_bytes, columns, height, width}, wide,
+                     {codes_.data() + at, columns, row_scales_.data(), row_zeros_.data()});
       add_scales(how, row / high, first / wide, count, blocks);
     }
   }

@@ -64,7 +64,6 @@ class QuantisingRunner {
   Buffer values_, codes_buffer_;
   std::span<std::byte> tile_;
   std::span<uint8_t> codes_;
-  std::vector<float> exact_;
   std::vector<uint32_t> row_scales_;
   std::vector<uint8_t> row_zeros_;
   std::vector<std::byte> scales_, zeros_;

@@ -1,0 +1,72 @@
+// Each code of each kind, against what the code's definition says, from even and odd places.
+#include "ckpt/engine/elements/decode.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "ckpt/base/cast.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::array<float, 16> kE2m1 = {0,    0.5F,  1,  1.5F,  2,  3,  4,  6,
+                                         -0.F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+
+std::vector<std::byte> all_bytes() {
+  std::vector<std::byte> bytes(256);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i);
+  return bytes;
+}
+
+float value_of(Code code, DType stored, int64_t at) {
+  const auto byte = static_cast<uint8_t>(codes_per_byte(code) == 2 ? at / 2 : at);
+  const int nibble = at % 2 == 0 ? byte & 15 : byte >> 4;
+  if (code == Code::e2m1) return kE2m1[static_cast<size_t>(nibble)];
+  if (code == Code::u4) return static_cast<float>(nibble);
+  if (code == Code::u8) return byte;
+  const auto bits = static_cast<std::byte>(byte);
+  return static_cast<float>(load_as_double(&bits, stored));
+}
+
+void expect_all(Code code, DType stored = DType::u8) {
+  const std::vector<std::byte> bytes = all_bytes();
+  const int64_t codes = 256 * codes_per_byte(code);
+  // Blocks of 48, the first of which began 5 codes before.
+  std::vector<float> scales(16), zeros(16);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    scales[i] = 0.75F + static_cast<float>(i);
+    zeros[i] = stored == DType::f8_e4m3 ? 0 : static_cast<float>(i % 3);
+  }
+  for (const int64_t first : {0, 1, 7, 32}) {
+    for (const int64_t less : {0, 1, 30}) {
+      const int64_t count = codes - first - less;
+      std::vector<float> values(static_cast<size_t>(count));
+      Decoder(code, stored)
+          .decode(bytes.data(), first, count, {scales.data(), zeros.data(), 0, 48, 5},
+                  values.data());
+      for (int64_t i = 0; i < count; ++i) {
+        const auto block = static_cast<size_t>((i + 5) / 48);
+        const float expected = (value_of(code, stored, first + i) - zeros[block]) * scales[block];
+        const float found = values[static_cast<size_t>(i)];
+        ASSERT_EQ(std::isnan(found), std::isnan(expected)) << first << ", " << i;
+        if (std::isnan(expected)) continue;
+        ASSERT_EQ(std::bit_cast<uint32_t>(found), std::bit_cast<uint32_t>(expected))
+            << first << ", " << i << ": " << found << ", not " << expected;
+      }
+    }
+  }
+}
+
+TEST(Decode, E4m3) { expect_all(Code::element, DType::f8_e4m3); }
+TEST(Decode, E5m2) { expect_all(Code::element, DType::f8_e5m2); }
+TEST(Decode, Integers) { expect_all(Code::element, DType::i8); }
+TEST(Decode, Bytes) { expect_all(Code::u8); }
+TEST(Decode, PairsOfFloats) { expect_all(Code::e2m1); }
+TEST(Decode, PairsOfIntegers) { expect_all(Code::u4); }
+
+}  // namespace
+}  // namespace ferry

@@ -92,7 +92,7 @@ bool is_float8(DType dtype) {
          dtype == DType::f8_e5m2fnuz;
 }
 
-// Of neighbouring elements, with the vectors that the processor has: the baseline's have no
+// For neighbouring elements, with vectors of the processor at hand: those of the baseline have no
 // instruction that packs 32 bits into 16 without a sign.
 FERRY_FOR_EACH_PROCESSOR void f32_to_bf16(const std::byte* in, std::byte* out, int64_t count) {
   each<uint32_t>(in, sizeof(uint32_t), out, sizeof(uint16_t), count, bf16_of_f32);

@@ -90,7 +90,7 @@ TEST(Export, DtypeCastsAllButTheIslands) {
   EXPECT_EQ(config_of(result)["dtype"], "bfloat16");
   EXPECT_EQ(config_of(result)["torch_dtype"], "bfloat16");
   options.dtype = DType::i32;
-  EXPECT_THAT(model.failure(ErrorKind::invalid, options), HasSubstr("no floating-point type"));
+  EXPECT_THAT(model.failure(ErrorKind::invalid, options), HasSubstr("not a floating-point type"));
 }
 
 TEST(Export, ShardsHaveAnIndex) {

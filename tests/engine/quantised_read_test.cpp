@@ -284,7 +284,7 @@ TEST(QuantisedRead, PartsMustFit) {
     world.shape.back() = 48;
     world.form.block.back() = 16;
   });
-  refused("no type of scales", [](CodedTensor& world) { world.form.scales.dtype = DType::i32; });
+  refused("not a type of scales", [](CodedTensor& world) { world.form.scales.dtype = DType::i32; });
   refused("its zero points", [](CodedTensor& world) { world.form.zeros->dtype = DType::i64; });
   refused("its zero points", [](CodedTensor& world) { world.form.zeros->shape[1] = 19; });
   refused("its second scale", [](CodedTensor& world) { world.form.global->shape = {3}; });

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -16,6 +18,8 @@ namespace {
 
 bool is_whole(double number) { return std::trunc(number) == number && std::fabs(number) < 1e15; }
 
+using A = Architecture;
+
 class Writer {
  public:
   Writer(const Architecture& architecture, Draft& draft, const Value& args)
@@ -25,6 +29,7 @@ class Writer {
     for (const Argument& argument : plain_arguments()) {
       if (has_argument(argument.of, a_)) write(argument);
     }
+    if (!a_.attention_by_kind) check_kinds();
     write_attention();
     write_layer_spec();
     write_linear_attention();
@@ -96,6 +101,29 @@ class Writer {
     say("--softmax-type learnable");
   }
 
+  // What layers with and without a window differ in, where no row above writes it.
+  void check_kinds() {
+    const std::span<const Argument> all = plain_arguments();
+    for (const Argument& argument : all) {
+      const auto is_same = [&](const Argument& other) { return other.member == argument.member; };
+      const bool is_written = std::ranges::any_of(
+          all, [&](const Argument& other) { return is_same(other) && has_argument(other.of, a_); });
+      const bool is_of_kinds = argument.of == ArgumentOf::attention_kinds ||
+                               argument.of == ArgumentOf::dense_kinds ||
+                               argument.of == ArgumentOf::mixture_kinds;
+      if (!is_of_kinds || is_written || &*std::ranges::find_if(all, is_same) != &argument) continue;
+      const bool is_base = argument.member == decltype(argument.member)(&A::windowed_rope_theta);
+      if (is_base && (a_.window == 0 || a_.scales_embedding)) continue;  // write_positions()
+      std::visit(
+          [&](auto member) {
+            if (a_.*member == A().*member) return;
+            problem("its {} is {}, which only Gemma's layer specs in Megatron Bridge know",
+                    argument.name, a_.*member);
+          },
+          argument.member);
+    }
+  }
+
   void write_layer_spec() {
     const LayerSpec* spec = layer_spec_of(a_);
     if (spec == nullptr) {
@@ -106,6 +134,11 @@ class Writer {
       put(kLayerSpec, spec->function);
       // So does Megatron Bridge where layers differ in width: it saves them one by one.
       if (a_.doubles_ffn) put("hetereogenous_dist_checkpoint", true);
+      if (a_.attention_by_kind && (!a_.qk_norm || a_.attention_scalar != 1)) {
+        problem(
+            "its layers do not norm queries and keys, or divide attention's scores: that layer "
+            "spec always norms them, and never divides");
+      }
       if (a_.norms_parts) check_mixture_of_kinds();
     }
   }
@@ -116,6 +149,11 @@ class Writer {
       problem(
           "its layers have experts, and embeddings of tokens for each layer, or take keys and "
           "values of others: that layer spec has no such layers with experts");
+    }
+    if (!a_.router_pre_softmax) {
+      problem(
+          "its router's scores are renormalised over the chosen experts, those of that layer spec "
+          "never are");
     }
     const auto full = [&](int64_t layer) { return !a_.has_window(layer); };
     int64_t every = 1;
@@ -165,7 +203,8 @@ class Writer {
       put("no_rope_freq", a_.unrotated_layers);
       say("--no-rope-freq [{:d}]", fmt::join(a_.unrotated_layers, ","));
     }
-    if (a_.windowed_rope_theta > 0 && (!a_.attention_by_kind || a_.norms_parts)) {
+    if (a_.windowed_rope_theta > 0 && a_.scales_embedding &&
+        (!a_.attention_by_kind || a_.norms_parts)) {
       put("rotary_base",
           draft_.list({draft_.real(a_.windowed_rope_theta), draft_.real(a_.rope_theta)}));
     }

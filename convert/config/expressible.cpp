@@ -259,45 +259,6 @@ constexpr Feature kFeatures[] = {
      [](const A& a) { return size_text(a.mtp_layers); }},
 };
 
-// Stops compiling where a block gets a member. Compare it in kFeatures, where it changes what the
-// model computes and families have no row that refuses it, and name it here.
-[[maybe_unused]] void name_every_member(const A& a) {
-  [[maybe_unused]] const auto& [layers, hidden, positions, padded_vocab, vocab, tied, norm,
-                                norm_eps, zero_centered_norms, input_norms, output_norms,
-                                scales_embedding, norm_modules, scales_layers, logit_cap,
-                                linear_bias, init_std, hidden_dropout, mtp_layers, numbers_layers] =
-      static_cast<const ModelSizes&>(a);
-  [[maybe_unused]] const auto& [heads, groups, head_dim, qkv_bias, qk_norm, norms_all_heads,
-                                output_gate, sinks, attention_scalar, attention_dropout, window,
-                                windowed_layers, norms_values, attention_by_kind, full_head_dim,
-                                full_groups, full_keys_are_values, kv_taking_layers] =
-      static_cast<const AttentionSizes&>(a);
-  [[maybe_unused]] const auto& [mla, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim] =
-      static_cast<const LatentAttentionSizes&>(a);
-  [[maybe_unused]] const auto& [linear_layers, linear_key_heads, linear_value_heads, linear_key_dim,
-                                linear_value_dim, linear_conv] =
-      static_cast<const LinearAttentionSizes&>(a);
-  [[maybe_unused]] const auto& [index_heads, index_dim, index_tokens, index_every, index_first,
-                                index_rope_interleaved, index_norm_eps] =
-      static_cast<const IndexerSizes&>(a);
-  [[maybe_unused]] const auto& [kinds, mtp_inner_layers, mamba_heads, mamba_head_dim, mamba_groups,
-                                mamba_state] = static_cast<const HybridSizes&>(a);
-  [[maybe_unused]] const auto& [position_kind, rotary_fraction, rope_interleaved, unrotated_layers,
-                                rope_theta, windowed_rope_theta, full_rotated_pairs, rope_scaling,
-                                rope_factor, rope_low_freq_factor, rope_high_freq_factor,
-                                rope_original_positions, rope_beta_fast, rope_beta_slow,
-                                rope_mscale, rope_mscale_all_dim, rope_truncates] =
-      static_cast<const PositionSettings&>(a);
-  [[maybe_unused]] const auto& [layer_embedding, layer_embedding_vocab] =
-      static_cast<const LayerEmbeddingSizes&>(a);
-  [[maybe_unused]] const auto& [ffn, activation, glu_clamp, glu_offset, doubles_ffn] =
-      static_cast<const MlpSizes&>(a);
-  [[maybe_unused]] const auto& [experts, experts_per_token, expert_ffn, expert_width, shared_ffn,
-                                shared_gate, moe_layers, router_score, router_pre_softmax,
-                                expert_bias, router_scale, router_groups, router_groups_per_token,
-                                aux_loss_coeff, norms_parts] = static_cast<const MixtureSizes&>(a);
-}
-
 std::string feature_reason(const Feature& feature, const std::string& model,
                            const std::string& back, const std::string& family) {
   if (back.empty()) return fmt::format("the model has {}, {} has none", feature.name, family);

@@ -26,7 +26,8 @@ constexpr std::string_view kWeightEnd = ".weight";
 
 // Parts of names that are left as they are. "wte." and "wpe." are GPT-2's embeddings, and its "c_"
 // layers keep their weights the other way round, as no linear layer does; ".gate." and
-// "shared_expert_gate" are routers that are not linear layers where models are served.
+// "shared_expert_gate" are routers that are not linear layers where models are served; models of
+// images and sound next to a language model, and what joins them, are published as they are.
 constexpr std::string_view kLeftAsTheyAre[] = {"norm",
                                                "embed",
                                                "lm_head",
@@ -45,7 +46,13 @@ constexpr std::string_view kLeftAsTheyAre[] = {"norm",
                                                "c_attn.",
                                                "c_fc.",
                                                "c_proj.",
-                                               "relative_attention_bias"};
+                                               "relative_attention_bias",
+                                               "mtp.fc.",
+                                               "visual.",
+                                               "vision",
+                                               "audio",
+                                               "multi_modal_projector",
+                                               "mm_projector"};
 // InternLM2's output layer, and the embedding of T5 and its like.
 constexpr std::string_view kWholeNames[] = {"output.weight", "shared.weight"};
 // A scale of a row keeps all of it in memory.

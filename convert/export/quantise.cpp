@@ -314,7 +314,7 @@ class Quantiser {
                                       uneven_.size(), one ? " is" : "s are", one ? "its" : "their",
                                       form_.columns == 0
                                           ? fmt::format("longer than {}", kMostColumns)
-                                          : fmt::format("no multiple of {}", form_.columns),
+                                          : fmt::format("not a multiple of {}", form_.columns),
                                       some_of(uneven_, 3)));
     }
     if (!form_.input_end.empty()) {

@@ -105,7 +105,7 @@ TEST_F(Diff, MissingRowsOfTheVocabularyAreADifference) {
   EXPECT_EQ(json::parse(unknown.out).at("tensors").at("shape"), 2);
   EXPECT_THAT(unknown.out, HasSubstr("neither side has its size"));
   EXPECT_THAT(ferry("diff " + path("hf") + " " + path("cut")).out,
-              HasSubstr("rows from 100 on, which only A has, are no padding: the vocabulary has "
+              HasSubstr("rows from 100 on, which only A has, are not padding: the vocabulary has "
                         "250"));
 }
 

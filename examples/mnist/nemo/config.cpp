@@ -30,19 +30,19 @@ const std::vector<std::string> kOwnFields{"initial_ckpt_skip_keys_with_these_pre
 Field field_of(const Value& value, const Field& field, const std::string& name,
                const std::string& path) {
   const auto refuse = [&](const char* expected) {
-    fail(ErrorKind::mismatch, "{}: field {} is no {}, as this model's is", path, name, expected);
+    fail(ErrorKind::mismatch, "{}: field {} is not {}, as this model's is", path, name, expected);
   };
   if (std::holds_alternative<bool>(field)) {
     if (const auto flag = value.boolean()) return *flag;
     refuse("true or false");
   } else if (std::holds_alternative<int64_t>(field)) {
     if (const auto number = value.integer()) return *number;
-    refuse("whole number");
+    refuse("a whole number");
   } else if (std::holds_alternative<std::string>(field)) {
     if (const auto text = value.string()) return std::string(*text);
     refuse("text");
   } else if (value.kind() != ValueKind::list) {
-    refuse("list");
+    refuse("a list");
   }
   std::vector<std::string> items;
   for (size_t i = 0; i < value.size(); ++i) {

@@ -66,7 +66,7 @@ echo 'not JSON' >>"raw/$broken"
 $again "raw/$broken"
 job 0
 if job 1; then exit 1; fi
-grep -q 'is no JSON object\|line 3001' job.log
+grep -q 'is not a JSON object\|line 3001' job.log
 [ -e jobs/dumps/paths_file_1.txt ] && [ -e jobs/completed-dumps/paths_file_0.txt ] && [ "$(wc -l <jobs/results.csv)" = 1 ]
 rm -rf "raw/$broken"* tokens/dump_1.unfinished
 cp kept "raw/$broken"

@@ -101,9 +101,10 @@ TEST_F(DatasetPrograms, ThatAreNoneAreRefused) {
   EXPECT_THAT(
       refused(script("[ $reads -lt 5 ] || sleep 30; " + std::string(kGood)) + "--timeout 0.2", 7),
       HasSubstr("did not answer for item "));
-  EXPECT_THAT(refused(script("echo loading"), 4), HasSubstr("with 'loading', which is not JSON"));
+  EXPECT_THAT(refused(script("echo loading"), 4), HasSubstr("with 'loading', which is not a JSON"));
   EXPECT_THAT(refused(script("echo '{\"item\": NaN}'"), 4), HasSubstr("NaN and Infinity"));
-  EXPECT_THAT(refused(script("echo '{\"itm\": 1}'"), 4), HasSubstr("no JSON object with \"item\""));
+  EXPECT_THAT(refused(script("echo '{\"itm\": 1}'"), 4),
+              HasSubstr("not a JSON object with \"item\""));
   EXPECT_THAT(refused(script("echo '{\"item\": 1}'; echo '{\"item\": 1}'"), 4),
               HasSubstr("it has to answer each line with one line"));
   // A line that does not end.

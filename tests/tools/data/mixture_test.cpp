@@ -104,7 +104,7 @@ TEST_F(Mixtures, RefusesWhatDoesNotFit) {
   EXPECT_THAT(ferry("data mix --folders " + path("a") + " --weights 1 2" + to).err,
               HasSubstr("2 weights are given for 1"));
   EXPECT_THAT(ferry("data mix --folders " + path("a") + " --weights=-1" + to).err,
-              HasSubstr("no positive number"));
+              HasSubstr("is not a positive number"));
   EXPECT_THAT(ferry("data mix --folders " + path("none") + " --weights 1" + to).err,
               HasSubstr("is not a folder"));
   EXPECT_THAT(

@@ -292,8 +292,9 @@ TEST_F(Quantised, UnknownFamiliesAreQuantisedByNamesAndShapes) {
   write(path("model/config.json"), description.dump());
   const Outcome outcome = convert(path("model"), "--quantize int4-g128");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("2 weights are not quantised, as their rows are no multiple "
-                                     "of 128"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("2 weights are not quantised, as their rows are not a multiple "
+                        "of 128"));
   EXPECT_TRUE(bytes_by_name(path("out")) == bytes_by_name(fixture("quantised/int4-g128")));
   const Outcome back =
       ferry("convert " + path("out") + " " + path("back") + " --to hf --dtype bf16");

@@ -162,7 +162,7 @@ TEST_F(Estimates, ModelsHaveTheParametersThatTheyArePublishedWith) {
             7'615'616'512);
 }
 
-// Buffers are no parameters. Megatron Bridge's Gemma 4 has values of their own where keys serve.
+// Buffers are not parameters. Megatron Bridge's Gemma 4 has values of their own where keys serve.
 TEST_F(Estimates, ModelsOfAllFamiliesHaveTheParametersThatTheirTensorsHave) {
   const std::string names = std::string(FERRY_FIXTURES) + "/hf_names";
   for (const auto& file : std::filesystem::directory_iterator(names)) {

@@ -186,7 +186,7 @@ def all_cases(wild):
     says('qwen3_moe_fp8_fused', 'check {IN} --for transformers', 0, '!on the hub')
     says('qwen3_moe_fp8_fused', 'check {IN} --for sglang', 4, 'on the hub')
     says('thinker_trained', 'check {IN} --like {FOLDERS}/omni_full', 4, 'is in the original and not here')
-    for folder in 'composer', 'verl_plain', 'nemo1': says(folder, 'check {IN}', 2, 'is no Hugging Face folder')
+    for folder in 'composer', 'verl_plain', 'nemo1': says(folder, 'check {IN}', 2, 'is not a Hugging Face folder')
 
     # Forced families.
     becomes('smollm3', both_ways, original('smollm3'))

@@ -16,12 +16,14 @@ def reports(folder):
     except ferry.Invalid:
         try:
             yield ferry.verify(folder)
-        except (ferry.Invalid, ferry.NotFound):  # no checkpoint: there may be some inside
+        except (ferry.Invalid, ferry.NotFound, ferry.Unsupported):  # there may be some inside
             for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
                 if entry.is_dir(follow_symlinks=False):
                     yield from reports(entry.path)
 
 
+if not os.path.isdir(sys.argv[1]):
+    sys.exit(f"{sys.argv[1]} is not a folder")
 damaged = 0
 for report in reports(sys.argv[1]):
     damaged += not report

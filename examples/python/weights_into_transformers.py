@@ -18,8 +18,17 @@ with ferry.open(run) as checkpoint:
     config = transformers.AutoConfig.for_model(**source.config)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     state = model.state_dict()
+    others = {}  # experts, which transformers may keep as one tensor; layers that it does not have
     for name, tensor in source.stream(memory="1GiB", framework="pt"):
-        state.pop(name).copy_(tensor)
+        if name in state:
+            state.pop(name).copy_(tensor)
+        else:
+            others[name] = tensor
+    if state and others:
+        how = {"config": config, "state_dict": others, "output_loading_info": True}
+        fused, info = type(model).from_pretrained(None, **how)
+        for name in set(state) - set(info["missing_keys"]):
+            state.pop(name).copy_(fused.state_dict()[name])
     if config.tie_word_embeddings:
         model.tie_weights()
         state.pop("lm_head.weight", None)
@@ -27,5 +36,4 @@ with ferry.open(run) as checkpoint:
         sys.exit(f"the run has no {', '.join(state)}")
     print(f"{source.family}: {source.parameters:,} parameters of iteration {checkpoint.iteration}")
 with torch.inference_mode():
-    made = model.generate(torch.tensor([tokens]), max_new_tokens=8, do_sample=False)
-print(made[0].tolist())
+    print(model.generate(torch.tensor([tokens]), max_new_tokens=8, do_sample=False)[0].tolist())

@@ -22,7 +22,7 @@ def test_they_are_short(script):
     assert len((EXAMPLES / script).read_text().splitlines()) < 40
 
 
-@pytest.mark.parametrize("run", ["hot_llama", "qwen2_pp2"])
+@pytest.mark.parametrize("run", ["hot_llama", "qwen2_pp2", "f32_qwen3moe"])
 def test_weights_of_megatron_in_transformers(fixtures, tmp_path, run):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

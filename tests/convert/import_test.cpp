@@ -15,6 +15,8 @@ namespace ferry {
 namespace {
 
 using nlohmann::json;
+using test::Bytes;
+using test::File;
 using test::Model;
 using test::names_in;
 using testing::Contains;

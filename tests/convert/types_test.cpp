@@ -10,6 +10,7 @@
 
 #include "ckpt/base/error.h"
 #include "convert/config_json.h"
+#include "convert/export.h"
 #include "convert/families/judges.h"
 #include "convert/language_part.h"
 #include "tests/convert/support.h"

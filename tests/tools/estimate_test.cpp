@@ -1,5 +1,7 @@
 // ferry estimate against figures of others: what Megatron-LM's runs counted, what their checkpoints
 // weigh, and what descriptions of systems say of models and runs.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -1,6 +1,7 @@
 // The program as a user or a script meets it: text, JSON, exit codes, and what it leaves on disk.
 #include "tests/tools/program.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>

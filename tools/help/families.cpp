@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "convert/export.h"
 #include "convert/families/judges.h"
 #include "convert/model/family.h"
 #include "convert/recognise.h"

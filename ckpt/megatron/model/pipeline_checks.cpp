@@ -1,5 +1,7 @@
 #include "ckpt/megatron/model/pipeline_checks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <optional>

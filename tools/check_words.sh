@@ -8,7 +8,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 words='[Tt]ells?|[Tt]old|[Bb]eside|[Bb]ehind|[Ww]anted|[Ff]ellows?|[Hh]eeds?|[Mm]eans? nothing|[Ll]ies|[Ll]ent|[Ss]ettle[sd]?|[Ll]ook(s|ed)? at|[Aa]s it says'
-pages=$(ls README.md CONTRIBUTING.md docs/*.md docs/decisions/*.md)
+pages=$(ls README.md CONTRIBUTING.md docs/*.md docs/decisions/*.md; find tests -name README.md)
 sources=$(find ferry ckpt convert ops estimate trainer kernels text tools python tests examples \
     -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | sort)
 scripts=$(find tools tests python examples -name '*.sh' -o -name '*.py' | sort)

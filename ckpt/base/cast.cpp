@@ -94,12 +94,12 @@ bool is_float8(DType dtype) {
 
 // For neighbouring elements, with vectors of the processor at hand: those of the baseline have no
 // instruction that packs 32 bits into 16 without a sign.
-FERRY_FOR_EACH_PROCESSOR void f32_to_bf16(const std::byte* in, std::byte* out, int64_t count) {
-  each<uint32_t>(in, sizeof(uint32_t), out, sizeof(uint16_t), count, bf16_of_f32);
+FERRY_FOR_EACH_PROCESSOR bool f32_to_bf16(const std::byte* in, std::byte* out, int64_t count) {
+  return each<uint32_t>(in, sizeof(uint32_t), out, sizeof(uint16_t), count, bf16_of_f32);
 }
 
-FERRY_FOR_EACH_PROCESSOR void bf16_to_f32(const std::byte* in, std::byte* out, int64_t count) {
-  each<uint16_t>(in, sizeof(uint16_t), out, sizeof(uint32_t), count, f32_of_bf16);
+FERRY_FOR_EACH_PROCESSOR bool bf16_to_f32(const std::byte* in, std::byte* out, int64_t count) {
+  return each<uint16_t>(in, sizeof(uint16_t), out, sizeof(uint32_t), count, f32_of_bf16);
 }
 
 // What convert() does, bit for bit, for the pairs of dtypes that have a short way; false, with
@@ -109,8 +109,8 @@ bool convert_fast(const std::byte* in, int64_t in_stride, DType from, std::byte*
   const auto is = [&](DType a, DType b) { return from == a && to == b; };
   const DType f16 = DType::f16, bf16 = DType::bf16, f32 = DType::f32, f64 = DType::f64;
   const bool are_neighbours = in_stride == size_bytes(from) && out_stride == size_bytes(to);
-  if (is(f32, bf16) && are_neighbours) return f32_to_bf16(in, out, count), true;
-  if (is(bf16, f32) && are_neighbours) return bf16_to_f32(in, out, count), true;
+  if (is(f32, bf16) && are_neighbours) return f32_to_bf16(in, out, count);
+  if (is(bf16, f32) && are_neighbours) return bf16_to_f32(in, out, count);
   if (is(f32, bf16)) return each<uint32_t>(in, in_stride, out, out_stride, count, bf16_of_f32);
   if (is(bf16, f32)) return each<uint16_t>(in, in_stride, out, out_stride, count, f32_of_bf16);
   if (is(f32, f16)) return each<uint32_t>(in, in_stride, out, out_stride, count, f16_of_f32);

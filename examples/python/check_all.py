@@ -16,7 +16,9 @@ def reports(folder):
     except ferry.Invalid:
         try:
             yield ferry.verify(folder)
-        except (ferry.Invalid, ferry.NotFound, ferry.Unsupported):  # there may be some inside
+        except (ferry.Invalid, ferry.NotFound, ferry.Unsupported) as error:  # some may be inside
+            if isinstance(error, ferry.Unsupported):
+                print(error, file=sys.stderr)
             for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
                 if entry.is_dir(follow_symlinks=False):
                     yield from reports(entry.path)

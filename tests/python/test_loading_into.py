@@ -178,12 +178,12 @@ def test_memory_that_is_filled_by_way_of_another(
     assert any(not each.is_contiguous() for each in into.values())
     direct = next(iter(into))
     into[direct] = torch.zeros_like(whole[direct])
-    told: list[tuple[int, int]] = []
-    checkpoint.load(into=into, progress=lambda done, total: told.append((done, total)))
+    seen: list[tuple[int, int]] = []
+    checkpoint.load(into=into, progress=lambda done, total: seen.append((done, total)))
     assert all(torch.equal(into[name], whole[name]) for name in whole)
     bytes_in_all = sum(tensor.nbytes for tensor in whole.values())
-    assert told and told[-1] == (bytes_in_all, bytes_in_all)
-    assert told == sorted(told)
+    assert seen and seen[-1] == (bytes_in_all, bytes_in_all)
+    assert seen == sorted(seen)
 
 
 def test_no_more_memory_than_its_halves(

@@ -1,40 +1,28 @@
 #include "ckpt/engine/elements/decode.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "ckpt/base/cast.h"
-#include "ckpt/base/processors.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::array<float, 8> kE2m1 = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+[[gnu::always_inline]] inline float e2m1_float(int32_t code) {
+  return small_float<1, -1>((code & 8) << 28, code & 7);
+}
 
 float value_of(Code code, DType stored, uint8_t bits) {
   if (code == Code::element) {
     return static_cast<float>(load_as_double(reinterpret_cast<const std::byte*>(&bits), stored));
   }
-  if (code != Code::e2m1) return bits;
-  return (bits & 8) != 0 ? -kE2m1[bits & 7] : kE2m1[bits & 7];  // of bytes below 16
-}
-
-// By its bits, so that a compiler makes vectors of loops: a number whose mantissa has `kMantissa`
-// bits and whose smallest one but 0 is 2^`kLeast`.
-template <int kMantissa, int kLeast>
-[[gnu::always_inline]] inline float small_float(int32_t sign, int32_t magnitude) {
-  constexpr int32_t kOne = 127 + kLeast + kMantissa - 1;  // fp32's exponent of one that counts as 0
-  constexpr auto kUnit = std::bit_cast<float>((127 + kLeast) << 23);
-  const auto subnormal = std::bit_cast<int32_t>(static_cast<float>(magnitude) * kUnit);
-  const int32_t normal = (magnitude << (23 - kMantissa)) + (kOne << 23);
-  return std::bit_cast<float>(sign | choose(magnitude < 1 << kMantissa, subnormal, normal));
+  return code == Code::e2m1 ? e2m1_float(bits) : bits;
 }
 
 FERRY_FOR_EACH_PROCESSOR void decode_e4m3(const uint8_t* codes, int64_t count, float* values) {
   constexpr int32_t kNan = 0x7f;
   for (int64_t i = 0; i < count; ++i) {
     const int32_t code = codes[i], magnitude = code & 0x7f, sign = (code & 0x80) << 24;
-    const auto finite = std::bit_cast<int32_t>(small_float<3, -9>(sign, magnitude));
+    const auto finite = std::bit_cast<int32_t>(e4m3_float(sign, magnitude));
     values[i] = std::bit_cast<float>(choose(magnitude == kNan, sign | 0x7fc00000, finite));
   }
 }
@@ -58,9 +46,8 @@ template <typename ValueOf>
 
 FERRY_FOR_EACH_PROCESSOR void decode_e2m1(const uint8_t* codes, int64_t bytes, float* values) {
   decode_pairs(
-      codes, bytes, values, [](int32_t code) __attribute__((always_inline)) {
-        return small_float<1, -1>((code & 8) << 28, code & 7);
-      });
+      codes, bytes, values,
+      [](int32_t code) __attribute__((always_inline)) { return e2m1_float(code); });
 }
 
 FERRY_FOR_EACH_PROCESSOR void decode_u4(const uint8_t* codes, int64_t bytes, float* values) {

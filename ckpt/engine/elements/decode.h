@@ -2,12 +2,31 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "ckpt/base/processors.h"
 #include "ckpt/core/quantised.h"
 
 namespace ferry {
+
+/// The finite number with the sign bit of `sign` and these bits of a smaller format, whose mantissa
+/// has `kMantissa` bits and whose smallest number but 0 is 2^kLeast. Without a branch, so that a
+/// compiler makes vectors of loops.
+template <int kMantissa, int kLeast>
+[[gnu::always_inline]] inline float small_float(int32_t sign, int32_t magnitude) {
+  constexpr int32_t kOne = 127 + kLeast + kMantissa - 1;  // fp32's exponent of one that counts as 0
+  constexpr auto kUnit = std::bit_cast<float>((127 + kLeast) << 23);
+  const auto subnormal = std::bit_cast<int32_t>(static_cast<float>(magnitude) * kUnit);
+  const int32_t normal = (magnitude << (23 - kMantissa)) + (kOne << 23);
+  return std::bit_cast<float>(sign | choose(magnitude < 1 << kMantissa, subnormal, normal));
+}
+
+/// The same of an e4m3 number.
+[[gnu::always_inline]] inline float e4m3_float(int32_t sign, int32_t magnitude) {
+  return small_float<3, -9>(sign, magnitude);
+}
 
 /// The scales of codes that follow each other in a row.
 struct RowScales {

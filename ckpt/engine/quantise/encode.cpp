@@ -10,6 +10,7 @@
 #include "ckpt/base/load_as.h"
 #include "ckpt/base/processors.h"
 #include "ckpt/core/quantised.h"
+#include "ckpt/engine/elements/decode.h"
 #include "ckpt/engine/quantise/encode_loops.h"
 
 namespace ferry {
@@ -25,13 +26,6 @@ constexpr int kBias = 127;
 constexpr int64_t kAtOnce = 2048;
 constexpr float kRounding = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
 constexpr float kLowInt4 = -8, kHighInt4 = 7, kRangeInt4 = 15;
-
-// The number of a code without a sign.
-float of_e4m3(uint8_t code) {
-  const float subnormal = static_cast<float>(code) * 0x1p-9F;
-  const auto normal = std::bit_cast<float>((uint32_t{code} << 20) + ((127U - 7U) << 23));
-  return code < 8 ? subnormal : normal;
-}
 
 float to_type(float value, DType dtype) {
   std::byte small[sizeof(float)];
@@ -234,7 +228,8 @@ void Encoder::find_nvfp4() {
   for (size_t block = 0; block < blocks; ++block) {
     const uint8_t code = divides && codes_[block] == 0 ? kEighth : codes_[block];
     stored_[block] = code;
-    factors_[block] = divides ? of_e4m3(code) / global_ : of_e4m3(code) * global_;
+    const float scale = e4m3_float(0, code);
+    factors_[block] = divides ? scale / global_ : scale * global_;
   }
 }
 

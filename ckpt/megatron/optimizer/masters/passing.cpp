@@ -12,6 +12,7 @@
 
 #include "ckpt/base/error.h"
 #include "ckpt/base/load_as.h"
+#include "ckpt/base/processors.h"
 #include "ckpt/base/threads.h"
 #include "ckpt/core/passing_values.h"
 
@@ -50,9 +51,8 @@ uint32_t product(int16_t value, int16_t key) {
 }
 
 // The sum of `count` elements of fp32 (four bytes) or bf16 (two).
-[[gnu::always_inline]] inline uint32_t sum_in_vectors(const std::byte* elements,
-                                                      size_t element_bytes, const int16_t* keys,
-                                                      size_t count) {
+FERRY_FOR_EACH_PROCESSOR uint32_t sum_of(const std::byte* elements, size_t element_bytes,
+                                         const int16_t* keys, size_t count) {
   uint32_t sum = 0;
   if (element_bytes == sizeof(uint32_t)) {
     for (size_t i = 0; i < count; ++i) {
@@ -64,22 +64,6 @@ uint32_t product(int16_t value, int16_t key) {
     }
   }
   return sum;
-}
-
-#if defined(__x86_64__)
-[[gnu::target("avx2")]] uint32_t sum_by_avx2(const std::byte* elements, size_t element_bytes,
-                                             const int16_t* keys, size_t count) {
-  return sum_in_vectors(elements, element_bytes, keys, count);
-}
-const bool kHasAvx2 = __builtin_cpu_supports("avx2");
-#endif
-
-uint32_t sum_of(const std::byte* elements, size_t element_bytes, const int16_t* keys,
-                size_t count) {
-#if defined(__x86_64__)
-  if (kHasAvx2) return sum_by_avx2(elements, element_bytes, keys, count);
-#endif
-  return sum_in_vectors(elements, element_bytes, keys, count);
 }
 
 // A chunk whose elements are in a file as they are, in row-major order of its box.

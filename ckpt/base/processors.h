@@ -1,8 +1,6 @@
 // Functions whose loops are worth the vectors of newer processors.
 #pragma once
 
-#include <cstdint>
-
 /// Before a function: it is compiled for several generations of processors, with what it inlines,
 /// and the program's loader takes the one that fits. ThreadSanitizer is not yet ready when the
 /// loader asks which.
@@ -11,13 +9,3 @@
 #else
 #define FERRY_FOR_EACH_PROCESSOR
 #endif
-
-namespace ferry {
-
-/// One of two numbers without a branch, which would keep a compiler from making vectors of a loop.
-[[gnu::always_inline]] inline int32_t choose(bool first, int32_t one, int32_t other) {
-  const int32_t mask = -static_cast<int32_t>(first);
-  return (one & mask) | (other & ~mask);
-}
-
-}  // namespace ferry

@@ -86,8 +86,11 @@ DType codes_type(QuantiseRule rule) noexcept {
 }
 
 int64_t codes_per_element(QuantiseRule rule) noexcept {
-  const DType dtype = codes_type(rule);
-  return dtype == DType::f8_e4m3 ? 1 : 2 * size_bytes(dtype);
+  return codes_in_byte(rule) * size_bytes(codes_type(rule));
+}
+
+int64_t codes_in_byte(QuantiseRule rule) noexcept {
+  return codes_type(rule) == DType::f8_e4m3 ? 1 : 2;
 }
 
 bool needs_largest(QuantiseRule rule) noexcept {

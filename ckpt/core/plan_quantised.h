@@ -25,6 +25,7 @@ std::vector<QuantisedOutput> parts_of(const Quantise& how);
 /// The type of an entry that holds codes, and how many are in an element of it.
 DType codes_type(QuantiseRule rule) noexcept;
 int64_t codes_per_element(QuantiseRule rule) noexcept;
+int64_t codes_in_byte(QuantiseRule rule) noexcept;
 
 /// True where a scale depends on all values of a tensor, which are read once more for it.
 bool needs_largest(QuantiseRule rule) noexcept;

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "ckpt/base/cast.h"
+#include "ckpt/core/plan_quantised.h"
 #include "ckpt/engine/quantise/quantising_runner.h"
 
 namespace ferry {
@@ -42,10 +43,10 @@ QuantisedBlock quantise(const std::vector<float>& values, DType dtype = DType::f
   Encoder encoder(rule_of(QuantiseRule::fp8, dtype), 0);
   QuantisedBlock result{std::vector<uint8_t>(values.size()), 0};
   const auto count = static_cast<int64_t>(values.size());
-  uint32_t scale = 0;
   const std::vector<std::byte> stored = stored_as(dtype, values);
-  encoder.encode({stored.data(), count, 1, count}, count, {result.codes.data(), count, &scale});
-  result.scale = std::bit_cast<float>(scale);
+  encoder.encode({stored.data(), count, 1, count}, count,
+                 {reinterpret_cast<std::byte*>(result.codes.data()), count,
+                  reinterpret_cast<std::byte*>(&result.scale)});
   return result;
 }
 
@@ -54,6 +55,29 @@ uint8_t code_of(float value) {
   convert(reinterpret_cast<const std::byte*>(&value), 4, DType::f32,
           reinterpret_cast<std::byte*>(&code), 1, DType::f8_e4m3, 1);
   return code;
+}
+
+struct Encoded {
+  std::vector<uint8_t> codes;
+  uint32_t scale = 0;
+  uint8_t zero = 0;
+};
+
+Encoded encode(QuantiseRule rule, const std::vector<float>& values, float largest = 0,
+               DType dtype = DType::bf16) {
+  Encoder encoder(rule_of(rule, dtype), largest);
+  Encoded result{std::vector<uint8_t>(values.size())};
+  const auto count = static_cast<int64_t>(values.size());
+  const std::vector<std::byte> stored = stored_as(dtype, values);
+  std::vector<uint8_t> bytes(values.size());
+  encoder.encode({stored.data(), count, 1, count}, count,
+                 {reinterpret_cast<std::byte*>(bytes.data()), count,
+                  reinterpret_cast<std::byte*>(&result.scale), &result.zero});
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool is_byte = codes_in_byte(rule) == 1;
+    result.codes[i] = is_byte ? bytes[i] : bytes[i / 2] >> 4 * (i % 2) & 15;
+  }
+  return result;
 }
 
 // 448 makes the scale 1, so that codes are those of the values themselves.
@@ -73,6 +97,20 @@ TEST(Encode, RoundsAsTheCastDoes) {
   EXPECT_EQ(result.scale, 1);
   for (size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(result.codes[i], code_of(values[i])) << values[i];
+  }
+}
+
+// Any number that a quotient may be, also far outside the range.
+TEST(Encode, SaturatesAtTheLargestCode) {
+  std::vector<float> values;
+  for (uint32_t bits = 0; bits <= 0x7f800000; bits += 0xfff7) {
+    values.push_back(std::bit_cast<float>(bits));
+    values.push_back(-values.back());
+  }
+  const Encoded result = encode(QuantiseRule::fp8_tensor, values, 448, DType::f32);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float nearest = std::clamp(values[i], -448.0F, 448.0F);
+    ASSERT_EQ(result.codes[i], code_of(nearest)) << values[i];
   }
 }
 
@@ -97,23 +135,6 @@ TEST(Encode, KeepsWhatIsNoNumber) {
   EXPECT_EQ(infinite.scale, kInfinity);
   EXPECT_EQ(infinite.codes[0], 0);
   EXPECT_EQ(infinite.codes[1] & 0x7f, 0x7f);
-}
-
-struct Encoded {
-  std::vector<uint8_t> codes;
-  uint32_t scale = 0;
-  uint8_t zero = 0;
-};
-
-Encoded encode(QuantiseRule rule, const std::vector<float>& values, float largest = 0,
-               DType dtype = DType::bf16) {
-  Encoder encoder(rule_of(rule, dtype), largest);
-  Encoded result{std::vector<uint8_t>(values.size())};
-  const auto count = static_cast<int64_t>(values.size());
-  const std::vector<std::byte> stored = stored_as(dtype, values);
-  encoder.encode({stored.data(), count, 1, count}, count,
-                 {result.codes.data(), count, &result.scale, &result.zero});
-  return result;
 }
 
 using testing::ElementsAre;

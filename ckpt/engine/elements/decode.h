@@ -6,26 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ckpt/base/processors.h"
 #include "ckpt/core/quantised.h"
 
 namespace ferry {
 
-/// The finite number with the sign bit of `sign` and these bits of a smaller format, whose mantissa
-/// has `kMantissa` bits and whose smallest number but 0 is 2^kLeast. Without a branch, so that a
-/// compiler makes vectors of loops.
-template <int kMantissa, int kLeast>
-[[gnu::always_inline]] inline float small_float(int32_t sign, int32_t magnitude) {
-  constexpr int32_t kOne = 127 + kLeast + kMantissa - 1;  // fp32's exponent of one that counts as 0
-  constexpr auto kUnit = std::bit_cast<float>((127 + kLeast) << 23);
-  const auto subnormal = std::bit_cast<int32_t>(static_cast<float>(magnitude) * kUnit);
-  const int32_t normal = (magnitude << (23 - kMantissa)) + (kOne << 23);
-  return std::bit_cast<float>(sign | choose(magnitude < 1 << kMantissa, subnormal, normal));
-}
-
-/// The same of an e4m3 number.
+/// The finite e4m3 number with the sign bit of `sign` and these other bits, without a branch, so
+/// that a compiler makes vectors of loops.
 [[gnu::always_inline]] inline float e4m3_float(int32_t sign, int32_t magnitude) {
-  return small_float<3, -9>(sign, magnitude);
+  const auto subnormal = std::bit_cast<int32_t>(static_cast<float>(magnitude) * 0x1p-9F);
+  const int32_t normal = (magnitude << 20) + ((127 - 7) << 23);
+  return std::bit_cast<float>(sign | (magnitude < 8 ? subnormal : normal));
 }
 
 /// The scales of codes that follow each other in a row.

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "ckpt/base/cast.h"
-#include "ckpt/base/load_as.h"
-#include "ckpt/base/processors.h"
+#include "ckpt/core/plan_quantised.h"
 #include "ckpt/core/quantised.h"
 #include "ckpt/engine/elements/decode.h"
 #include "ckpt/engine/quantise/encode_loops.h"
@@ -16,16 +16,11 @@
 namespace ferry {
 namespace {
 
-constexpr float kLargestE4m3 = 448, kLargestE2m1 = 6;
 constexpr float kLeast = 1e-12F;
 constexpr float kLeastScale = 0x1p-9F;  // the smallest e4m3 number but 0
-constexpr int32_t kMagnitude = 0x7fffffff;
 constexpr int kBias = 127;
-// Values that are made fp32 at once: they and their quotients stay in a core's first cache, where
-// they take less time to make twice than to bring from further away.
-constexpr int64_t kAtOnce = 2048;
 constexpr float kRounding = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
-constexpr float kLowInt4 = -8, kHighInt4 = 7, kRangeInt4 = 15;
+constexpr float kLowInt4 = -8, kHighInt4 = 7, kRangeInt4 = 15, kHalfRangeInt4 = 7.5F;
 
 float to_type(float value, DType dtype) {
   std::byte small[sizeof(float)];
@@ -44,9 +39,8 @@ uint32_t bits_as(float value, DType dtype) {
 
 float rounded_to(float value, DType dtype) {
   if (dtype == DType::f32) return value;
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if (dtype != DType::bf16 || std::isnan(value)) return to_type(value, dtype);
-  return std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1)) & 0xffff0000U);
+  return dtype == DType::bf16 && !std::isnan(value) ? rounded_to_bf16(value)
+                                                    : to_type(value, dtype);
 }
 
 float epsilon_of(DType dtype) {
@@ -72,6 +66,22 @@ float global_of(const Quantise& how, float least, float largest) {
   }
 }
 
+// Magnitudes by their bits, which are those of `dtype`.
+void magnitudes(std::span<const int32_t> bits, DType dtype, float* values) {
+  // The lower half comes first.
+  convert(reinterpret_cast<const std::byte*>(bits.data()), sizeof(int32_t), dtype,
+          reinterpret_cast<std::byte*>(values), sizeof(float), DType::f32,
+          static_cast<int64_t>(bits.size()));
+}
+
+template <typename Stored>
+void store(std::span<const uint32_t> scales, std::byte* to) {
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const auto scale = static_cast<Stored>(scales[i]);
+    std::memcpy(to + i * sizeof scale, &scale, sizeof scale);
+  }
+}
+
 }  // namespace
 
 Encoder::Encoder(const Quantise& how, float largest)
@@ -79,8 +89,9 @@ Encoder::Encoder(const Quantise& how, float largest)
       dtype_(how.values),
       multiplies_(rule_ == QuantiseRule::mxfp8 || rule_ == QuantiseRule::mxfp4_up ||
                   rule_ == QuantiseRule::fp8_exponents),
-      exact_(kAtOnce),
-      quotients_(kAtOnce) {
+      codes_in_byte_(codes_in_byte(rule_)),
+      scale_bytes_(size_bytes(parts_of(how).front().dtype)),
+      exact_(kEncodedAtOnce) {
   const float least = to_type(kLeast, dtype_);  // fp16 has none so small
   least_ = least > 0 ? least : kLeast;
   global_ = global_of(how, least_, largest);
@@ -89,22 +100,26 @@ Encoder::Encoder(const Quantise& how, float largest)
 void Encoder::encode(const ValueRows& rows, int64_t width, const EncodedRows& into) {
   const auto blocks = static_cast<size_t>(blocks_in(rows.columns, width));
   find_scales(rows, width, blocks);
-  for (size_t block = 0; block < blocks; ++block) {
-    if (into.scales != nullptr) into.scales[block] = stored_[block];
-    if (into.zeros != nullptr) into.zeros[block] = static_cast<uint8_t>(zeros_[block] - kLowInt4);
+  if (into.scales != nullptr) {
+    const auto store_all = scale_bytes_ == 1   ? store<uint8_t>
+                           : scale_bytes_ == 2 ? store<uint16_t>
+                                               : store<uint32_t>;
+    store_all(stored_, into.scales);
+  }
+  for (size_t block = 0; into.zeros != nullptr && block < blocks; ++block) {
+    into.zeros[block] = static_cast<uint8_t>(zeros_[block] - kLowInt4);
   }
   const bool is_integer = rule_ == QuantiseRule::int4 || rule_ == QuantiseRule::int4_zeros;
   const bool has_zeros = rule_ == QuantiseRule::int4_zeros;
   for (int64_t row = 0; row < rows.rows; ++row) {
     each_piece(rows, row, width, [&](const BlockedRow& piece, int64_t first) {
-      uint8_t* const codes = into.codes + row * into.pitch + first;
+      std::byte* const codes = into.codes + row * into.pitch + first / codes_in_byte_;
       const float* const factors = factors_.data() + first / width;
       if (is_integer) {
         const float* const zeros = has_zeros ? zeros_.data() + first / width : nullptr;
         encode_integers(piece, factors, zeros, dtype_, codes);
       } else {
-        scale_row(piece, factors, multiplies_, quotients_.data());
-        round_row(rule_, quotients_.data(), piece.columns, codes);
+        encode_floats(rule_, piece, factors, multiplies_, codes);
       }
     });
   }
@@ -115,7 +130,8 @@ template <typename Use>
 void Encoder::each_piece(const ValueRows& rows, int64_t row, int64_t width, const Use& use) {
   const int64_t bytes = size_bytes(dtype_);
   for (int64_t first = 0, count = 0; first < rows.columns; first += count) {
-    count = width < kAtOnce ? kAtOnce / width * width : std::min(kAtOnce, width - first % width);
+    count = width < kEncodedAtOnce ? kEncodedAtOnce / width * width
+                                   : std::min(kEncodedAtOnce, width - first % width);
     count = std::min(count, rows.columns - first);
     convert(rows.first + (row * rows.pitch + first) * bytes, bytes, dtype_,
             reinterpret_cast<std::byte*>(exact_.data()), sizeof(float), DType::f32, count);
@@ -123,86 +139,92 @@ void Encoder::each_piece(const ValueRows& rows, int64_t row, int64_t width, cons
   }
 }
 
+void Encoder::find_largest(const ValueRows& rows, int64_t width, size_t blocks) {
+  bits_.assign(blocks, 0);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    raise_largest(rows.first + row * rows.pitch * size_bytes(dtype_), dtype_, rows.columns, width,
+                  bits_.data());
+  }
+  largest_.resize(blocks);
+  magnitudes(bits_, dtype_, largest_.data());
+}
+
 void Encoder::find_scales(const ValueRows& rows, int64_t width, size_t blocks) {
   stored_.assign(blocks, 0);
   factors_.assign(blocks, global_);
   zeros_.assign(blocks, 0);
   if (rule_ == QuantiseRule::fp8_tensor) return;
-  if (rule_ == QuantiseRule::int4_zeros) {
-    most_.resize(blocks);
-    each_piece(rows, 0, width, [&](const BlockedRow& piece, int64_t first) {
-      const auto block = first / width;
-      find_extremes(piece, factors_.data() + block, most_.data() + block);
-    });
-    for (size_t block = 0; block < blocks; ++block) {
-      set(block, scale_of_int4_zeros(factors_[block], most_[block]));
-    }
-    return;
-  }
-  largest_.assign(blocks, 0);
-  for (int64_t row = 0; row < rows.rows; ++row) {
-    each_piece(rows, row, width, [&](const BlockedRow& piece, int64_t first) {
-      raise_largest(piece, largest_.data() + first / width);
-    });
-  }
-  if (rule_ == QuantiseRule::nvfp4 || rule_ == QuantiseRule::nvfp4_divided) return find_nvfp4();
-  for (size_t block = 0; block < blocks; ++block) {
-    const auto largest = std::bit_cast<float>(largest_[block]);
-    switch (rule_) {
-      case QuantiseRule::fp8:
-        set(block, scale_of_fp8(largest));
-        break;
-      case QuantiseRule::fp8_exponents:
-        set(block, power_of_two(largest));
-        break;
-      case QuantiseRule::int4:
-        set(block, stored_as_int4(rounded(largest / (kRangeInt4 / 2)), 0));
-        break;
-      default:
-        return find_mx();
-    }
+  if (rule_ == QuantiseRule::int4_zeros) return find_int4_zeros(rows, width);
+  find_largest(rows, width, blocks);
+  switch (rule_) {
+    case QuantiseRule::fp8:
+      return find_fp8();
+    case QuantiseRule::fp8_exponents:
+      return find_exponents();
+    case QuantiseRule::nvfp4:
+    case QuantiseRule::nvfp4_divided:
+      return find_nvfp4();
+    case QuantiseRule::int4:
+      return find_int4();
+    default:
+      return find_mx();
   }
 }
 
-void Encoder::set(size_t block, const Scale& scale) {
-  stored_[block] = scale.stored;
-  factors_[block] = scale.factor;
-  zeros_[block] = scale.zero;
-}
-
-Encoder::Scale Encoder::scale_of_fp8(float largest) const {
-  const float scale = (largest < least_ ? least_ : largest) / kLargestE4m3;
-  return {std::bit_cast<uint32_t>(scale), scale};
+void Encoder::find_fp8() {
+  for (size_t block = 0; block < largest_.size(); ++block) {
+    const float scale = (largest_[block] < least_ ? least_ : largest_[block]) / kLargestE4m3;
+    stored_[block] = std::bit_cast<uint32_t>(scale);
+    factors_[block] = scale;
+  }
 }
 
 // 255 is no number. Where a block holds NaN, transformers takes 1 as for zeros.
-Encoder::Scale Encoder::power_of_two(float largest) const {
-  const float inverse = largest > 0 ? 1 / (1 / largest * kLargestE4m3) : 1;
-  if (std::isinf(inverse)) return {2 * kBias + 1, std::numeric_limits<float>::quiet_NaN()};
-  const auto exponent = static_cast<int>(std::ceil(std::log2(std::max(inverse, 0x1p-126F))));
-  return {static_cast<uint32_t>(kBias + exponent), std::ldexp(1.0F, -exponent)};
+void Encoder::find_exponents() {
+  for (size_t block = 0; block < largest_.size(); ++block) {
+    const float largest = largest_[block];
+    const float inverse = largest > 0 ? 1 / (1 / largest * kLargestE4m3) : 1;
+    if (std::isinf(inverse)) {
+      stored_[block] = 2 * kBias + 1;
+      factors_[block] = std::numeric_limits<float>::quiet_NaN();
+      continue;
+    }
+    const auto exponent = static_cast<int>(std::ceil(std::log2(std::max(inverse, 0x1p-126F))));
+    stored_[block] = static_cast<uint32_t>(kBias + exponent);
+    factors_[block] = std::ldexp(1.0F, -exponent);
+  }
 }
 
 // Powers of two, by their exponents with the bias 127.
 void Encoder::find_mx() {
   constexpr int32_t kHalfSmallest = 0x400000;  // 2^-127
   const size_t blocks = largest_.size();
-  for (size_t block = 0; block < blocks; ++block) {
-    const auto largest = std::bit_cast<float>(largest_[block]);
-    int32_t biased = 0;
-    if (rule_ == QuantiseRule::mxfp8) {
-      const float scale = largest / kLargestE4m3;
-      biased = std::min((std::bit_cast<int32_t>(scale) + 0x7fffff) >> 23, 2 * kBias);
-      // The logarithm is rounded, and meets a whole number by that, but of fp32 alone.
-      if (dtype_ == DType::f32 && scale > 0) {
-        const float exponent = std::ceil(std::log2(scale));
-        biased = kBias + static_cast<int>(std::clamp<float>(exponent, -kBias, kBias));
-      }
-    } else if (rule_ == QuantiseRule::mxfp4_up) {
-      biased = (std::bit_cast<int32_t>(largest / kLargestE2m1) + 0x7fffff) >> 23;
-    } else {
-      biased = std::max(((largest_[block] + 0x200000) >> 23) - 2, 0);
+  if (rule_ == QuantiseRule::mxfp8) {
+    for (size_t block = 0; block < blocks; ++block) {
+      const float scale = largest_[block] / kLargestE4m3;
+      bits_[block] = std::min((std::bit_cast<int32_t>(scale) + 0x7fffff) >> 23, 2 * kBias);
     }
+  } else if (rule_ == QuantiseRule::mxfp4_up) {
+    for (size_t block = 0; block < blocks; ++block) {
+      const float scale = largest_[block] / kLargestE2m1;
+      bits_[block] = (std::bit_cast<int32_t>(scale) + 0x7fffff) >> 23;
+    }
+  } else {
+    for (size_t block = 0; block < blocks; ++block) {
+      const auto largest = std::bit_cast<int32_t>(largest_[block]);
+      bits_[block] = std::max(((largest + 0x200000) >> 23) - 2, 0);
+    }
+  }
+  // The logarithm is rounded, and meets a whole number by that, but of fp32 alone.
+  const bool is_rounded = rule_ == QuantiseRule::mxfp8 && dtype_ == DType::f32;
+  for (size_t block = 0; is_rounded && block < blocks; ++block) {
+    const float scale = largest_[block] / kLargestE4m3;
+    if (!(scale > 0)) continue;
+    const float exponent = std::ceil(std::log2(scale));
+    bits_[block] = kBias + static_cast<int>(std::clamp<float>(exponent, -kBias, kBias));
+  }
+  for (size_t block = 0; block < blocks; ++block) {
+    const int32_t biased = bits_[block];
     stored_[block] = static_cast<uint32_t>(biased);
     const int32_t exponent = multiplies_ ? 2 * kBias - biased : biased;
     const int32_t factor = exponent <= 0 ? kHalfSmallest : exponent << 23;
@@ -211,75 +233,87 @@ void Encoder::find_mx() {
   }
 }
 
-// Scales that are codes themselves.
+// Scales that are codes themselves. Each loop is one of vectors, which a choice in it is not.
 void Encoder::find_nvfp4() {
   const bool divides = rule_ == QuantiseRule::nvfp4_divided;
-  const size_t blocks = largest_.size();
-  codes_.resize(blocks);
-  const float sixth = kLargestE2m1 * global_;
-  for (size_t block = 0; block < blocks; ++block) {
-    const auto largest = std::bit_cast<float>(largest_[block]);
-    const float scale = divides ? global_ * rounded(largest / kLargestE2m1) : largest / sixth;
-    const float some = scale == 0 ? 1 : scale;
-    factors_[block] = divides ? scale : std::max(some, kLeastScale);
+  const auto blocks = static_cast<int64_t>(largest_.size());
+  std::vector<float>& scales = largest_;
+  const float by = divides ? kLargestE2m1 : kLargestE2m1 * global_;
+  for (float& scale : scales) scale /= by;
+  if (divides) {
+    for (float& scale : scales) scale = global_ * rounded(scale);
+  } else {
+    for (float& scale : scales) scale = scale == 0 ? 1 : scale;
+    for (float& scale : scales) scale = scale < kLeastScale ? kLeastScale : scale;
   }
-  round_row(QuantiseRule::fp8, factors_.data(), static_cast<int64_t>(blocks), codes_.data());
-  constexpr uint8_t kEighth = 0x20;
-  for (size_t block = 0; block < blocks; ++block) {
-    const uint8_t code = divides && codes_[block] == 0 ? kEighth : codes_[block];
-    stored_[block] = code;
-    const float scale = e4m3_float(0, code);
-    factors_[block] = divides ? scale / global_ : scale * global_;
+  codes_.resize(scales.size());
+  constexpr float kOne = 1;
+  for (int64_t first = 0; first < blocks; first += kEncodedAtOnce) {
+    const int64_t count = std::min(kEncodedAtOnce, blocks - first);
+    encode_floats(QuantiseRule::fp8, {scales.data() + first, count, count}, &kOne, false,
+                  codes_.data() + first);
+  }
+  constexpr uint32_t kEighth = 0x20;
+  for (size_t i = 0; i < scales.size(); ++i) stored_[i] = std::to_integer<uint32_t>(codes_[i]);
+  if (divides) std::ranges::replace(stored_, 0U, kEighth);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    scales[i] = e4m3_float(0, static_cast<int32_t>(stored_[i]));
+  }
+  if (divides) {
+    for (size_t i = 0; i < scales.size(); ++i) factors_[i] = scales[i] / global_;
+  } else {
+    for (size_t i = 0; i < scales.size(); ++i) factors_[i] = scales[i] * global_;
   }
 }
 
 float Encoder::rounded(float value) const { return rounded_to(value, dtype_); }
 
-Encoder::Scale Encoder::scale_of_int4_zeros(float least, float most) const {
-  const float scale = rounded(rounded(most - least) / kRangeInt4);
-  const float zero = std::clamp(rounded(kLowInt4 - rounded(least / scale)), kLowInt4, kHighInt4);
-  const bool is_any = scale == 0 || std::isnan(zero);
-  return stored_as_int4(scale, is_any ? 0 : zero + kRounding - kRounding);
+void Encoder::find_int4() {
+  const size_t blocks = largest_.size();
+  for (size_t block = 0; block < blocks; ++block)
+    factors_[block] = largest_[block] / kHalfRangeInt4;
+  if (dtype_ == DType::bf16) {
+    const float epsilon = epsilon_of(dtype_);
+    for (size_t block = 0; block < blocks; ++block) {
+      const float scale = rounded_to_bf16(factors_[block]);
+      factors_[block] = scale == 0 ? epsilon : scale;
+      stored_[block] = std::bit_cast<uint32_t>(factors_[block]) >> 16;
+    }
+    return;
+  }
+  for (size_t block = 0; block < blocks; ++block) store_int4(block, rounded(factors_[block]));
 }
 
-Encoder::Scale Encoder::stored_as_int4(float scale, float zero) const {
+void Encoder::find_int4_zeros(const ValueRows& rows, int64_t width) {
+  std::vector<float>& least = factors_;
+  largest_.resize(least.size());
+  each_piece(rows, 0, width, [&](const BlockedRow& piece, int64_t first) {
+    const auto block = first / width;
+    find_extremes(piece, least.data() + block, largest_.data() + block);
+  });
+  for (size_t block = 0; block < largest_.size(); ++block) {
+    const float scale = rounded(rounded(largest_[block] - least[block]) / kRangeInt4);
+    const float zero =
+        std::clamp(rounded(kLowInt4 - rounded(least[block] / scale)), kLowInt4, kHighInt4);
+    const bool is_any = scale == 0 || std::isnan(zero);
+    zeros_[block] = is_any ? 0 : zero + kRounding - kRounding;
+    store_int4(block, scale);
+  }
+}
+
+void Encoder::store_int4(size_t block, float scale) {
   if (scale == 0) scale = epsilon_of(dtype_);
-  const uint32_t bits =
+  factors_[block] = scale;
+  stored_[block] =
       dtype_ == DType::bf16 ? std::bit_cast<uint32_t>(scale) >> 16 : bits_as(scale, dtype_);
-  return {bits, scale, zero};
 }
 
 float largest_magnitude(const std::byte* values, DType dtype, int64_t count) {
-  if (dtype == DType::f32) {
-    int32_t largest = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      largest = std::max(largest, load_as<int32_t>(values + 4 * i) & kMagnitude);
-    }
-    return std::bit_cast<float>(largest);
-  }
-  int16_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const auto magnitude = static_cast<int16_t>(load_as<int16_t>(values + 2 * i) & 0x7fff);
-    largest = std::max(largest, magnitude);
-  }
-  float result = 0;
-  convert(reinterpret_cast<const std::byte*>(&largest), 0, dtype,
-          reinterpret_cast<std::byte*>(&result), 0, DType::f32, 1);
-  return result;
-}
-
-// `out` may be where the codes are; a copy of some of them lets a compiler make vectors of the
-// loop.
-FERRY_FOR_EACH_PROCESSOR void pack_pairs(const uint8_t* codes, int64_t count, std::byte* out) {
-  constexpr int64_t kPairs = 512;
-  uint8_t some[2 * kPairs];
-  for (int64_t first = 0; first < count / 2; first += kPairs) {
-    const int64_t pairs = std::min(kPairs, count / 2 - first);
-    std::memcpy(some, codes + 2 * first, static_cast<size_t>(2 * pairs));
-    for (int64_t i = 0; i < pairs; ++i) {
-      out[first + i] = static_cast<std::byte>(some[2 * i] | some[2 * i + 1] << 4);
-    }
-  }
+  int32_t bits = 0;
+  raise_largest(values, dtype, count, count, &bits);
+  float largest = 0;
+  magnitudes({&bits, 1}, dtype, &largest);
+  return largest;
 }
 
 }  // namespace ferry

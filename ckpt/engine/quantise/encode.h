@@ -43,12 +43,12 @@ struct ValueRows {
   int64_t rows = 0, columns = 0;
 };
 
-/// Where the codes of rows go, one a byte, and what belongs to them.
+/// Where the codes of rows go, as they are stored, and what belongs to them.
 struct EncodedRows {
-  uint8_t* codes = nullptr;
-  int64_t pitch = 0;           // codes from one row to the next
-  uint32_t* scales = nullptr;  // one a block, as stored: bits of an fp32 number, a byte, or 16 bits
-  uint8_t* zeros = nullptr;    // the same: zero points from 0 to 15; of int4_zeros alone
+  std::byte* codes = nullptr;   // those of 4 bits two a byte
+  int64_t pitch = 0;            // bytes from one row to the next
+  std::byte* scales = nullptr;  // one a block, of the type that parts_of() names
+  uint8_t* zeros = nullptr;     // the same: zero points from 0 to 15; of int4_zeros alone
 };
 
 /// Quantises blocks. Not for several threads.
@@ -64,42 +64,35 @@ class Encoder {
   float global() const noexcept { return global_; }
 
  private:
-  // What values of a block are divided by, or multiplied with.
-  struct Scale {
-    uint32_t stored = 0;
-    float factor = 1;
-    float zero = 0;  // is added then
-  };
-
   template <typename Use>
   void each_piece(const ValueRows& rows, int64_t row, int64_t width, const Use& use);
+  void find_largest(const ValueRows& rows, int64_t width, size_t blocks);
   void find_scales(const ValueRows& rows, int64_t width, size_t blocks);
-  void set(size_t block, const Scale& scale);
-  Scale scale_of_fp8(float largest) const;
-  Scale power_of_two(float largest) const;
+  void find_fp8();
+  void find_exponents();
   void find_mx();
   void find_nvfp4();
-  Scale scale_of_int4_zeros(float least, float most) const;
-  Scale stored_as_int4(float scale, float zero) const;
+  void find_int4();
+  void find_int4_zeros(const ValueRows& rows, int64_t width);
+  void store_int4(size_t block, float scale);
   float rounded(float value) const;  // to the values' type
 
   QuantiseRule rule_;
   DType dtype_;
   bool multiplies_;
+  int64_t codes_in_byte_, scale_bytes_;
   float least_;  // the smallest amax of an fp8 block
   float global_ = 1;
-  std::vector<float> exact_, quotients_;  // of a piece of a row
-  // One a block of a row:
-  std::vector<int32_t> largest_;
-  std::vector<uint32_t> stored_;
-  std::vector<float> factors_, zeros_, most_;
-  std::vector<uint8_t> codes_;
+  std::vector<float> exact_;  // of a piece of a row
+  // One a block of a row. Values are divided by their block's factor, or multiplied with it, and
+  // its zero is added then.
+  std::vector<float> largest_, factors_, zeros_;
+  std::vector<int32_t> bits_;     // of the largest magnitudes, as the values' type has them
+  std::vector<uint32_t> stored_;  // scales: the bits of their type
+  std::vector<std::byte> codes_;  // scales that are e4m3 numbers
 };
 
 /// The greatest magnitude of values of bf16, fp16 or fp32; a NaN's is greater than all others.
 float largest_magnitude(const std::byte* values, DType dtype, int64_t count);
-
-/// Packs codes of 4 bits, an even number of them, two a byte.
-void pack_pairs(const uint8_t* codes, int64_t count, std::byte* out);
 
 }  // namespace ferry

@@ -2,66 +2,66 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <limits>
 
+#include "ckpt/base/load_as.h"
 #include "ckpt/base/processors.h"
+#include "ckpt/core/plan_quantised.h"
 
 namespace ferry {
 namespace {
 
 constexpr int32_t kMagnitudeBits = 0x7fffffff;
 constexpr int32_t kInfinityBits = 0x7f800000;
-constexpr int32_t kSmallestNormal = 0x3c800000;  // 2^-6
-constexpr int32_t kLargestBits = 0x43e00000;     // 448
-constexpr int32_t kOneBits = 0x3f800000;
 constexpr float kToWhole = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
 
-[[gnu::always_inline]] inline uint8_t to_e4m3(float value) {
-  const auto bits = std::bit_cast<int32_t>(value);
-  const int32_t given = bits & kMagnitudeBits;
-  const int32_t magnitude = choose(given < kLargestBits, given, kLargestBits);
-  const int32_t odd = magnitude >> 20 & 1;
-  const int32_t normal = (magnitude - ((127 - 7) << 23) + 0x7ffff + odd) >> 20;
-  // The unit of 2^14 is that of the subnormals, 2^-9: the sum is rounded to it.
-  const int32_t subnormal =
-      std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) - 0x46800000;
-  const int32_t finite = choose(magnitude < kSmallestNormal, subnormal, normal);
-  return static_cast<uint8_t>((bits >> 24 & 0x80) | choose(given > kInfinityBits, 0x7f, finite));
+// The code of a magnitude up to `kLargest` in a format whose mantissa has `kMantissa` bits and
+// whose smallest normal number is 2^kLeast; halfway between two the even one. Adding 2^23 units of
+// the last place rounds to them; that is a normal number's code but for its exponent, and a
+// subnormal number has the unit of the smallest normal one.
+template <int kMantissa, int kLeast, int32_t kLargest>
+[[gnu::always_inline]] inline int32_t small_code(int32_t given) {
+  constexpr int32_t kSmallestNormal = (127 + kLeast) << 23;
+  const int32_t magnitude = std::min(given, kLargest);
+  const int32_t exponent = std::max(magnitude & kInfinityBits, kSmallestNormal);
+  const int32_t units = exponent + ((23 - kMantissa) << 23);
+  const auto sum =
+      std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(units));
+  return sum - units + ((exponent - kSmallestNormal) >> (23 - kMantissa));
 }
 
-// The magnitude as a code of e2m1, at most that of 6; halfway between two the even one.
+[[gnu::always_inline]] inline int32_t to_e4m3(float value) {
+  const auto bits = std::bit_cast<int32_t>(value);
+  const int32_t magnitude = bits & kMagnitudeBits;
+  const int32_t code = small_code<3, -6, std::bit_cast<int32_t>(kLargestE4m3)>(magnitude);
+  return (bits >> 24 & 0x80) | (magnitude > kInfinityBits ? 0x7f : code);
+}
+
 [[gnu::always_inline]] inline int32_t e2m1_magnitude(float value) {
-  const int32_t magnitude = std::bit_cast<int32_t>(value) & kMagnitudeBits;
-  const int32_t odd = magnitude >> 22 & 1;
-  const int32_t normal = ((magnitude + 0x1fffff + odd) >> 22) - ((127 - 1) << 1);
-  // The unit of 2^22 is that of the numbers below one, 1/2.
-  const int32_t subnormal =
-      std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0x1p22f) - 0x4a800000;
-  const int32_t code = choose(magnitude < kOneBits, subnormal, normal);
-  return choose(code > 7, 7, code);
+  return small_code<1, 0, std::bit_cast<int32_t>(kLargestE2m1)>(std::bit_cast<int32_t>(value) &
+                                                                kMagnitudeBits);
 }
 
-[[gnu::always_inline]] inline float rounded_to_bf16(float value) {
-  const auto bits = std::bit_cast<int32_t>(value);
-  const int32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) & ~0xffff;
-  return std::bit_cast<float>(choose((bits & kMagnitudeBits) > kInfinityBits, bits, rounded));
-}
-
-// Quotients are far smaller than the largest fp16.
+// The number must be far smaller than the largest fp16.
 [[gnu::always_inline]] inline float rounded_to_half(float value) {
   constexpr int32_t kSmallestHalf = 0x38800000;  // 2^-14: below it the unit is that of 1/2 in fp32
   const auto bits = std::bit_cast<int32_t>(value);
   const int32_t magnitude = bits & kMagnitudeBits;
   const int32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1)) & ~0x1fff;
   const auto small = std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0.5F - 0.5F);
-  const int32_t finite = choose(magnitude < kSmallestHalf, small, normal);
-  const int32_t result = choose(magnitude > kInfinityBits, magnitude, finite);
+  const int32_t result = magnitude < kSmallestHalf ? small : normal;
   return std::bit_cast<float>(result | (bits & ~kMagnitudeBits));
 }
 
-[[gnu::always_inline]] inline uint8_t to_int4(float value) {
-  const auto code = static_cast<int32_t>(value + kToWhole - kToWhole) + 8;
-  return static_cast<uint8_t>(choose(code < 0, 0, choose(code > 15, 15, code)));
+// A NaN becomes `low`.
+[[gnu::always_inline]] inline float clamped(float value, float low, float high) {
+  const float raised = value > low ? value : low;
+  return raised < high ? raised : high;
+}
+
+// The code of a number from -8 to 7.
+[[gnu::always_inline]] inline int32_t to_int4(float value) {
+  return std::bit_cast<int32_t>(value + kToWhole) - std::bit_cast<int32_t>(kToWhole) + 8;
 }
 
 // Calls use(block, first, count) for each block; of the usual sizes the count is a constant.
@@ -87,49 +87,77 @@ template <typename Use>
   return bits ^ (bits >> 31 & kMagnitudeBits);
 }
 
-// The larger ones of neighbours.
-template <int64_t kCount>
-[[gnu::always_inline]] inline void halve(const int32_t* __restrict from, int32_t* __restrict to) {
-  for (int64_t i = 0; i < kCount; ++i) {
-    const int32_t one = from[2 * i], other = from[2 * i + 1];
-    to[i] = one > other ? one : other;
+// Bits of the type that are those of the magnitude at a place.
+template <typename Bits>
+[[gnu::always_inline]] inline Bits magnitude_at(const std::byte* values, int64_t i) {
+  const auto bits = load_as<Bits>(values + i * static_cast<int64_t>(sizeof(Bits)));
+  return static_cast<Bits>(bits & std::numeric_limits<Bits>::max());
+}
+
+// The larger magnitude of each two neighbours. Two of 16 bits are one word.
+template <typename Bits>
+[[gnu::always_inline]] inline void halve(const std::byte* values, int64_t count, int32_t* larger) {
+  for (int64_t i = 0; i < count / 2; ++i) {
+    if constexpr (sizeof(Bits) == 2) {
+      const auto both = load_as<uint32_t>(values + 4 * i);
+      const auto low = static_cast<int32_t>(both & 0x7fff);
+      const auto high = static_cast<int32_t>(both >> 16 & 0x7fff);
+      larger[i] = low > high ? low : high;
+    } else {
+      const Bits one = magnitude_at<Bits>(values, 2 * i),
+                 other = magnitude_at<Bits>(values, 2 * i + 1);
+      larger[i] = one > other ? one : other;
+    }
   }
 }
 
-constexpr int64_t kHalvedAtOnce = 512;  // values of blocks of 16
+[[gnu::always_inline]] inline void halve(const int32_t* __restrict from, int64_t count,
+                                         int32_t* __restrict larger) {
+  for (int64_t i = 0; i < count / 2; ++i) {
+    const int32_t one = from[2 * i], other = from[2 * i + 1];
+    larger[i] = one > other ? one : other;
+  }
+}
+
+constexpr int64_t kHalvedAtOnce = 512;  // values of short blocks
+constexpr int64_t kLongBlock = 128;
 
 struct Loops {
-  // Blocks of 16 are too short for a loop each.
-  [[gnu::always_inline]] static void raise_by_halving(const float* values, int32_t* largest) {
-    int32_t bits[kHalvedAtOnce], half[kHalvedAtOnce / 2];
-    for (int64_t i = 0; i < kHalvedAtOnce; ++i) {
-      bits[i] = std::bit_cast<int32_t>(values[i]) & kMagnitudeBits;
-    }
-    halve<kHalvedAtOnce / 2>(bits, half);
-    halve<kHalvedAtOnce / 4>(half, bits);
-    halve<kHalvedAtOnce / 8>(bits, half);
-    halve<kHalvedAtOnce / 16>(half, bits);
-    for (int64_t i = 0; i < kHalvedAtOnce / 16; ++i) {
-      largest[i] = largest[i] > bits[i] ? largest[i] : bits[i];
+  // Blocks that are too short for a loop each.
+  template <typename Bits, int64_t kWidth>
+  [[gnu::always_inline]] static void raise_by_halving(const std::byte* values, int32_t* largest) {
+    int32_t some[kHalvedAtOnce / 2], half[kHalvedAtOnce / 4];
+    halve<Bits>(values, kHalvedAtOnce, some);
+    halve(some, kHalvedAtOnce / 2, half);
+    halve(half, kHalvedAtOnce / 4, some);
+    halve(some, kHalvedAtOnce / 8, half);
+    if constexpr (kWidth == 32) halve(half, kHalvedAtOnce / 16, some);
+    const int32_t* const found = kWidth == 32 ? some : half;
+    for (int64_t i = 0; i < kHalvedAtOnce / kWidth; ++i) {
+      largest[i] = largest[i] > found[i] ? largest[i] : found[i];
     }
   }
 
-  [[gnu::always_inline]] static void raise_largest(BlockedRow row, int32_t* largest) {
-    while (row.width == 16 && row.columns >= kHalvedAtOnce) {
-      raise_by_halving(row.values, largest);
-      row.values += kHalvedAtOnce;
-      row.columns -= kHalvedAtOnce;
-      largest += kHalvedAtOnce / 16;
+  template <typename Bits>
+  [[gnu::always_inline]] static void raise_largest(const std::byte* values, int64_t columns,
+                                                   int64_t width, int32_t* largest) {
+    while ((width == 16 || width == 32) && columns >= kHalvedAtOnce) {
+      if (width == 16) raise_by_halving<Bits, 16>(values, largest);
+      if (width == 32) raise_by_halving<Bits, 32>(values, largest);
+      values += kHalvedAtOnce * static_cast<int64_t>(sizeof(Bits));
+      columns -= kHalvedAtOnce;
+      largest += kHalvedAtOnce / width;
     }
     each_block(
-        row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
-          const float* const values = row.values + first;
-          int32_t found = largest[block];
+        BlockedRow{nullptr, columns, width}, [&](int64_t block, int64_t first,
+                                                 int64_t count) __attribute__((always_inline)) {
+          const std::byte* const at = values + first * static_cast<int64_t>(sizeof(Bits));
+          Bits found = 0;
           for (int64_t i = 0; i < count; ++i) {
-            const int32_t bits = std::bit_cast<int32_t>(values[i]) & kMagnitudeBits;
+            const auto bits = magnitude_at<Bits>(at, i);
             found = found > bits ? found : bits;
           }
-          largest[block] = found;
+          largest[block] = std::max<int32_t>(largest[block], found);
         });
   }
 
@@ -149,42 +177,66 @@ struct Loops {
         });
   }
 
+  // Codes that were computed with 32 bits, by way of 16: to bytes at once a compiler computes with
+  // fewer bits, and spends more on the order of the elements than on the rest.
+  [[gnu::always_inline]] static void store(const uint16_t* __restrict codes, int64_t count,
+                                           uint8_t* __restrict to) {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<uint8_t>(codes[i]);
+  }
+
+  [[gnu::always_inline]] static void store_pairs(const uint16_t* __restrict codes, int64_t count,
+                                                 uint8_t* __restrict to) {
+    for (int64_t i = 0; i < count / 2; ++i) {
+      to[i] = static_cast<uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
+    }
+    if (count % 2 != 0) to[count / 2] = static_cast<uint8_t>(codes[count - 1]);
+  }
+
   template <typename Round>
   [[gnu::always_inline]] static void encode_rounded(const BlockedRow& row, const float* factors,
                                                     const float* zeros, const Round& rounded,
-                                                    uint8_t* __restrict codes) {
+                                                    uint16_t* __restrict codes) {
+    constexpr float kLow = -8, kHigh = 7, kRange = 15;
     each_block(
         row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
           const float* const __restrict values = row.values + first;
-          uint8_t* const __restrict to = codes + first;
+          uint16_t* const __restrict to = codes + first;
           const float factor = factors[block];
           if (zeros == nullptr) {
-            for (int64_t i = 0; i < count; ++i) to[i] = to_int4(rounded(values[i] / factor));
+            for (int64_t i = 0; i < count; ++i) {
+              const float quotient = clamped(values[i] / factor, kLow, kHigh);
+              to[i] = static_cast<uint16_t>(to_int4(rounded(quotient)));
+            }
             return;
           }
+          // Zero points are from -8 to 7: what is further away than their range stays so.
           const float zero = zeros[block];
           for (int64_t i = 0; i < count; ++i) {
-            to[i] = to_int4(rounded(rounded(values[i] / factor) + zero));
+            const float quotient =
+                rounded(clamped(values[i] / factor, kLow - kRange, kHigh + kRange));
+            to[i] = static_cast<uint16_t>(to_int4(clamped(rounded(quotient + zero), kLow, kHigh)));
           }
         });
   }
 
   [[gnu::always_inline]] static void encode_integers(const BlockedRow& row, const float* factors,
                                                      const float* zeros, DType dtype,
-                                                     uint8_t* codes) {
+                                                     std::byte* to) {
+    uint16_t codes[kEncodedAtOnce];
     if (dtype == DType::bf16) {
-      return encode_rounded(
+      encode_rounded(
           row, factors, zeros,
           [](float value) __attribute__((always_inline)) { return rounded_to_bf16(value); }, codes);
-    }
-    if (dtype == DType::f16) {
-      return encode_rounded(
+    } else if (dtype == DType::f16) {
+      encode_rounded(
           row, factors, zeros,
           [](float value) __attribute__((always_inline)) { return rounded_to_half(value); }, codes);
+    } else {
+      encode_rounded(
+          row, factors, zeros, [](float value) __attribute__((always_inline)) { return value; },
+          codes);
     }
-    encode_rounded(
-        row, factors, zeros, [](float value) __attribute__((always_inline)) { return value; },
-        codes);
+    store_pairs(codes, row.columns, reinterpret_cast<uint8_t*>(to));
   }
 
   [[gnu::always_inline]] static void scale_row(const BlockedRow& row, const float* factors,
@@ -203,53 +255,72 @@ struct Loops {
   }
 
   [[gnu::always_inline]] static void round_row(QuantiseRule rule, const float* __restrict quotients,
-                                               int64_t count, uint8_t* __restrict codes) {
+                                               int64_t count, std::byte* to) {
+    uint16_t codes[kEncodedAtOnce];
+    auto* const bytes = reinterpret_cast<uint8_t*>(to);
     switch (rule) {
       case QuantiseRule::mxfp4_up:
         for (int64_t i = 0; i < count; ++i) {
           const int32_t sign = std::bit_cast<int32_t>(quotients[i]) >> 28 & 8;
-          codes[i] = static_cast<uint8_t>(sign | e2m1_magnitude(quotients[i]));
+          codes[i] = static_cast<uint16_t>(sign | e2m1_magnitude(quotients[i]));
         }
-        return;
+        return store_pairs(codes, count, bytes);
       case QuantiseRule::mxfp4:
       case QuantiseRule::nvfp4:
       case QuantiseRule::nvfp4_divided:
         // A number that is rounded to zero keeps its sign; one that is zero has none.
         for (int64_t i = 0; i < count; ++i) {
-          const int32_t sign = static_cast<int32_t>(quotients[i] < 0) << 3;
-          codes[i] = static_cast<uint8_t>(sign | e2m1_magnitude(quotients[i]));
+          const int32_t sign = quotients[i] < 0 ? 8 : 0;
+          codes[i] = static_cast<uint16_t>(sign | e2m1_magnitude(quotients[i]));
         }
-        return;
+        return store_pairs(codes, count, bytes);
       default:
-        for (int64_t i = 0; i < count; ++i) codes[i] = to_e4m3(quotients[i]);
+        for (int64_t i = 0; i < count; ++i) codes[i] = static_cast<uint16_t>(to_e4m3(quotients[i]));
+        return store(codes, count, bytes);
     }
+  }
+
+  [[gnu::always_inline]] static void encode_floats(QuantiseRule rule, const BlockedRow& row,
+                                                   const float* factors, bool multiplies,
+                                                   std::byte* to) {
+    if (row.width < kLongBlock || multiplies || codes_in_byte(rule) != 1) {
+      // Short blocks are faster in two loops.
+      float quotients[kEncodedAtOnce];
+      scale_row(row, factors, multiplies, quotients);
+      return round_row(rule, quotients, row.columns, to);
+    }
+    uint16_t codes[kEncodedAtOnce];
+    each_block(
+        row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
+          const float factor = factors[block];
+          for (int64_t i = first; i < first + count; ++i) {
+            codes[i] = static_cast<uint16_t>(to_e4m3(row.values[i] / factor));
+          }
+        });
+    store(codes, row.columns, reinterpret_cast<uint8_t*>(to));
   }
 };
 
 }  // namespace
 
-uint8_t e4m3_of(float value) { return to_e4m3(value); }
-
-FERRY_FOR_EACH_PROCESSOR void raise_largest(const BlockedRow& row, int32_t* largest) {
-  Loops::raise_largest(row, largest);
+FERRY_FOR_EACH_PROCESSOR void raise_largest(const std::byte* values, DType dtype, int64_t columns,
+                                            int64_t width, int32_t* largest) {
+  if (dtype == DType::f32) return Loops::raise_largest<int32_t>(values, columns, width, largest);
+  Loops::raise_largest<int16_t>(values, columns, width, largest);
 }
 
 FERRY_FOR_EACH_PROCESSOR void find_extremes(const BlockedRow& row, float* least, float* most) {
   Loops::find_extremes(row, least, most);
 }
 
-FERRY_FOR_EACH_PROCESSOR void scale_row(const BlockedRow& row, const float* factors,
-                                        bool multiplies, float* quotients) {
-  Loops::scale_row(row, factors, multiplies, quotients);
-}
-
-FERRY_FOR_EACH_PROCESSOR void round_row(QuantiseRule rule, const float* quotients, int64_t count,
-                                        uint8_t* codes) {
-  Loops::round_row(rule, quotients, count, codes);
+FERRY_FOR_EACH_PROCESSOR void encode_floats(QuantiseRule rule, const BlockedRow& row,
+                                            const float* factors, bool multiplies,
+                                            std::byte* codes) {
+  Loops::encode_floats(rule, row, factors, multiplies, codes);
 }
 
 FERRY_FOR_EACH_PROCESSOR void encode_integers(const BlockedRow& row, const float* factors,
-                                              const float* zeros, DType dtype, uint8_t* codes) {
+                                              const float* zeros, DType dtype, std::byte* codes) {
   Loops::encode_integers(row, factors, zeros, dtype, codes);
 }
 

@@ -103,16 +103,16 @@ std::vector<Transfer> QuantisingRunner::run(size_t entry, const Box& box) {
   const auto largest = largest_.find(how.together);
   Encoder encoder(how, largest == largest_.end() ? 0 : largest->second);
   gather(entry, box, how.values);
-  quantise(box, how, encoder);
   const int64_t in_element = codes_per_element(how.rule);
-  pack(how, box.size[0], box.size[1]);
   Box codes = box;
   codes.offset[1] /= in_element;
   codes.size[1] = blocks_in(box.size[1], in_element);
-  const int64_t code_bytes = size_bytes(codes_type(how.rule));
-  const auto bytes = static_cast<size_t>(codes.size[0] * codes.size[1] * code_bytes);
+  const int64_t code_bytes = size_bytes(codes_type(how.rule)), pitch = codes.size[1] * code_bytes;
+  codes_ = codes_buffer_.take(static_cast<uint64_t>(codes.size[0] * pitch));
+  if (box.size[1] % in_element != 0) std::ranges::fill(codes_, std::byte{0});
+  quantise(box, how, pitch, encoder);
   std::vector<Transfer> written = {
-      write(entry, codes, blocks_in(how.shape[1], in_element), std::as_bytes(codes_).first(bytes))};
+      write(entry, codes, blocks_in(how.shape[1], in_element), codes_)};
   const Dims grid = block_grid(how.shape, how.block);
   const Box blocks = blocks_of(box, how.block);
   const std::vector<QuantisedOutput> parts = parts_of(how);
@@ -136,61 +136,50 @@ std::vector<Transfer> QuantisingRunner::run(size_t entry, const Box& box) {
 void QuantisingRunner::gather(size_t entry, const Box& box, DType values) {
   const auto elements = static_cast<uint64_t>(box.size[0] * box.size[1]);
   tile_ = values_.take(elements * static_cast<uint64_t>(size_bytes(values)));
-  const auto codes = codes_buffer_.take(elements);
-  codes_ = {reinterpret_cast<uint8_t*>(codes.data()), codes.size()};
   MemoryTarget target("memory", tile_);
   memory_[0] = &target;
   gatherer_.run(compiler_.compile_to_memory(entry, box, values));
 }
 
 // High blocks some at a time, so that their values are in a core's cache when they are encoded.
-void QuantisingRunner::quantise(const Box& box, const Quantise& how, Encoder& encoder) {
+void QuantisingRunner::quantise(const Box& box, const Quantise& how, int64_t pitch,
+                                Encoder& encoder) {
   const int64_t rows = box.size[0], columns = box.size[1];
   const int64_t element_bytes = size_bytes(how.values);
   const int64_t high = how.rule == QuantiseRule::fp8_tensor ? 1 : how.block[0];
   const int64_t wide = how.block[1], blocks = blocks_in(columns, wide);
   const int64_t at_once =
       high == 1 ? columns : std::max<int64_t>(1, kMostEncoded / high / wide) * wide;
-  const auto parts = parts_of(how);
-  scales_.assign(
-      static_cast<size_t>(blocks_in(rows, high) * blocks * size_bytes(parts.front().dtype)),
-      std::byte{0});
-  zeros_.assign(static_cast<size_t>(blocks_in(blocks_in(rows, high), kZerosInElement) * blocks * 4),
-                std::byte{0});
+  const auto part = parts_of(how).front();
+  const bool has_scales = part.kind == QuantisedOutput::scales;
+  const bool has_zeros = how.rule == QuantiseRule::int4_zeros;
+  const int64_t scale_bytes = size_bytes(part.dtype), block_rows = blocks_in(rows, high);
+  scales_.resize(static_cast<size_t>(block_rows * blocks * scale_bytes));
+  const int64_t words = has_zeros ? blocks_in(block_rows, kZerosInElement) * blocks : 0;
+  zeros_.assign(static_cast<size_t>(4 * words), std::byte{0});
+  row_zeros_.resize(static_cast<size_t>(blocks));
   for (int64_t row = 0; row < rows; row += high) {
-    const int64_t height = std::min(high, rows - row);
+    const int64_t height = std::min(high, rows - row), block_row = row / high;
     for (int64_t first = 0; first < columns; first += at_once) {
-      const int64_t width = std::min(at_once, columns - first), at = row * columns + first;
-      const int64_t count = blocks_in(width, wide);
-      row_scales_.resize(static_cast<size_t>(count));
-      row_zeros_.resize(static_cast<size_t>(count));
-      encoder.encode({tile_.data() + at * element_bytes, columns, height, width}, wide,
-                     {codes_.data() + at, columns, row_scales_.data(), row_zeros_.data()});
-      add_scales(how, row / high, first / wide, count, blocks);
+      const int64_t width = std::min(at_once, columns - first), block = first / wide;
+      encoder.encode(
+          {tile_.data() + (row * columns + first) * element_bytes, columns, height, width}, wide,
+          {codes_.data() + row * pitch + first / codes_in_byte(how.rule), pitch,
+           has_scales ? scales_.data() + (block_row * blocks + block) * scale_bytes : nullptr,
+           has_zeros ? row_zeros_.data() : nullptr});
+      if (has_zeros) add_zeros(block_row, blocks, block, blocks_in(width, wide));
     }
   }
 }
 
-void QuantisingRunner::add_scales(const Quantise& how, int64_t block_row, int64_t first,
-                                  int64_t count, int64_t blocks) {
-  const auto part = parts_of(how).front();
-  if (part.kind == QuantisedOutput::global) return;
-  const auto bytes = static_cast<size_t>(size_bytes(part.dtype));
+// Of `count` blocks from `first` on in a row of blocks: each its 4 bits of a word of eight rows.
+void QuantisingRunner::add_zeros(int64_t block_row, int64_t blocks, int64_t first, int64_t count) {
+  const int64_t in_word = block_row % kZerosInElement;
   for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(scales_.data() + static_cast<size_t>(block_row * blocks + first + i) * bytes,
-                &row_scales_[static_cast<size_t>(i)], bytes);
-    if (how.rule != QuantiseRule::int4_zeros) continue;
     const int64_t word = block_row / kZerosInElement * blocks + first + i;
-    const int64_t in_word = block_row % kZerosInElement;
     zeros_[static_cast<size_t>(4 * word + in_word / 2)] |=
         static_cast<std::byte>(row_zeros_[static_cast<size_t>(i)] << 4 * (in_word % 2));
   }
-}
-
-// Codes of 4 bits: in place, as each byte comes from two at or after its place.
-void QuantisingRunner::pack(const Quantise& how, int64_t rows, int64_t columns) {
-  if (codes_per_element(how.rule) == 1) return;
-  pack_pairs(codes_.data(), rows * columns, reinterpret_cast<std::byte*>(codes_.data()));
 }
 
 // Row by row, or at once where the rows of the box are whole rows of the entry, of `columns`

@@ -47,10 +47,8 @@ class QuantisingRunner {
 
  private:
   void gather(size_t entry, const Box& box, DType values);
-  void quantise(const Box& box, const Quantise& how, Encoder& encoder);
-  void add_scales(const Quantise& how, int64_t block_row, int64_t first, int64_t count,
-                  int64_t blocks);
-  void pack(const Quantise& how, int64_t rows, int64_t columns);
+  void quantise(const Box& box, const Quantise& how, int64_t pitch, Encoder& encoder);
+  void add_zeros(int64_t block_row, int64_t blocks, int64_t first, int64_t count);
   Transfer write(size_t position, const Box& box, int64_t columns,
                  std::span<const std::byte> bytes);
 
@@ -62,9 +60,7 @@ class QuantisingRunner {
   std::array<WritableFile*, 1> memory_{};
   TileRunner gatherer_;
   Buffer values_, codes_buffer_;
-  std::span<std::byte> tile_;
-  std::span<uint8_t> codes_;
-  std::vector<uint32_t> row_scales_;
+  std::span<std::byte> tile_, codes_;
   std::vector<uint8_t> row_zeros_;
   std::vector<std::byte> scales_, zeros_;
 };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/array.h"
 
@@ -73,6 +74,15 @@ struct Quantize {
   Float8Output to;
 };
 
+/// Quantize for each of several matrices of one shape, one after the other: experts' weights.
+struct QuantizeEach {
+  int64_t rows = 0, width = 0;
+  std::span<const ConstArray> x;
+  Float8Output to;  // of as many matrices; one scale, which all have, or null
+  /// Without that scale: each matrix's own, computed from its values.
+  Float8Scale* scales = nullptr;
+};
+
 /// The value of an element is its code's value divided by the scale.
 struct Float8Matrix {
   const uint8_t* data = nullptr;
@@ -95,5 +105,55 @@ struct Float8Matmul {
 };
 
 constexpr int64_t kFloat8Multiple = 16;
+
+/// A product for each group of rows, for experts: GroupedMatmul of 8-bit numbers, with b
+/// transposed. Groups may have any number of rows; n and k are multiples of kFloat8Multiple.
+/// Weights are e4m3. GPUs add as with Float8Matmul::fast.
+struct GroupedFloat8Matmul {
+  int64_t n = 0, k = 0;
+  int64_t rows = 0;  // offsets[groups]
+  int64_t groups = 0;
+  const int64_t* offsets = nullptr;
+  Float8Matrix a;                       // [rows, k]
+  const uint8_t* b = nullptr;           // [groups, n, k]
+  const Float8Scale* scales = nullptr;  // of b, [groups]
+  bool shares_scale = false;            // all of b have the first of `scales`
+  Array c;                              // [rows, n], bf16 on GPUs
+};
+
+/// Groups of rows along the columns of transposed matrices: group g's are consecutive from column
+/// grouped_column(g, offsets[g]) on, followed by zeros up to a multiple of kFloat8Columns. Between
+/// groups may be columns that nothing writes or reads.
+constexpr int64_t kFloat8Columns = 128;
+constexpr int64_t grouped_column(int64_t group, int64_t offset) {
+  return (offset / kFloat8Columns + group) * kFloat8Columns;
+}
+/// The columns of such a matrix.
+constexpr int64_t grouped_columns(int64_t groups, int64_t rows) {
+  return grouped_column(groups, rows);
+}
+
+/// y = x [rows, width], or x's rows of these numbers, transposed by groups.
+struct GroupedTranspose {
+  int64_t rows = 0, width = 0;
+  int64_t groups = 0;
+  const int64_t* offsets = nullptr;
+  const int32_t* index = nullptr;  // row r is x[index[r] / divisor]; null: x[r]
+  int64_t divisor = 1;
+  const uint8_t* x = nullptr;
+  uint8_t* y = nullptr;  // [width, grouped_columns(groups, rows)]
+};
+
+/// GroupedMatmulGradient of 8-bit numbers, with both factors transposed by groups. m and n are
+/// multiples of kFloat8Multiple; b is e4m3. GPUs add as with Float8Matmul::fast.
+struct GroupedFloat8Gradient {
+  int64_t m = 0, n = 0;
+  int64_t rows = 0;
+  const int64_t* offsets = nullptr;
+  Float8Matrix a;            // [m, columns]
+  Float8Matrix b;            // [n, columns]
+  std::span<const Array> c;  // by group, [m, n]; bf16 or f32
+  bool accumulate = true;    // otherwise a group without rows gets zero
+};
 
 }  // namespace ferry::kernels

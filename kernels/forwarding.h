@@ -32,6 +32,7 @@ using ForwardingKernels =
                 CombineRows, GatherNumbers, Copy, CopyRows, Clear, Add, Scale, GateRows,
                 GateRowsBackward, SumRows, Dropout, SumOfSquares, WeightedSum, FillNormal,
                 FillConstant, ClipScale, AdamStep, SgdStep, AdemamixStep, AbsoluteMaximum,
-                CurrentScale, DelayedScales, Quantize, Float8Matmul>;
+                CurrentScale, DelayedScales, Quantize, QuantizeEach, Float8Matmul,
+                GroupedFloat8Matmul, GroupedTranspose, GroupedFloat8Gradient>;
 
 }  // namespace ferry::kernels

@@ -74,6 +74,8 @@ class Kernels {
 
   /// Whether the device has FP8 products (float8.h). Hosts emulate them.
   virtual bool has_float8() const noexcept { return true; }
+  /// Whether also those of groups of rows.
+  virtual bool has_grouped_float8() const noexcept { return true; }
 
   /// Enables per-operation timing, if the device supports it; the overhead is small.
   virtual void time_operations(bool) {}
@@ -142,6 +144,10 @@ class Kernels {
   virtual void run(const DelayedScales&) = 0;
   virtual void run(const Quantize&) = 0;
   virtual void run(const Float8Matmul&) = 0;
+  virtual void run(const QuantizeEach&) = 0;
+  virtual void run(const GroupedFloat8Matmul&) = 0;
+  virtual void run(const GroupedTranspose&) = 0;
+  virtual void run(const GroupedFloat8Gradient&) = 0;
 };
 
 /// Kernels on host memory with `threads` threads (0: one per core), which block signals.

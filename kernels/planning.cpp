@@ -36,7 +36,15 @@ void PlanningKernels::forward(const GroupedMatmul& op) {
   operations_ += product(op.rows, op.n, op.k);
 }
 
+void PlanningKernels::forward(const GroupedFloat8Matmul& op) {
+  operations_ += product(op.rows, op.n, op.k);
+}
+
 void PlanningKernels::forward(const GroupedMatmulGradient& op) {
+  operations_ += product(op.rows, op.n, op.m);
+}
+
+void PlanningKernels::forward(const GroupedFloat8Gradient& op) {
   operations_ += product(op.rows, op.n, op.m);
 }
 

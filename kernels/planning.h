@@ -32,7 +32,9 @@ class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
   void forward(const Matmul& op);
   void forward(const Float8Matmul& op);
   void forward(const GroupedMatmul& op);
+  void forward(const GroupedFloat8Matmul& op);
   void forward(const GroupedMatmulGradient& op);
+  void forward(const GroupedFloat8Gradient& op);
   void forward(const AttentionForward& op);
   void forward(const AttentionBackward& op);
   template <typename Operation>

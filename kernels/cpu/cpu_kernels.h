@@ -69,9 +69,15 @@ class CpuKernels final : public HostKernels {
   void run(const DelayedScales& x) override;
   void run(const Quantize& x) override;
   void run(const Float8Matmul& x) override;
+  void run(const QuantizeEach& x) override;
+  void run(const GroupedFloat8Matmul& x) override;
+  void run(const GroupedTranspose& x) override;
+  void run(const GroupedFloat8Gradient& x) override;
 
  private:
   void run(const Product& p);
+  /// Rows of both factors are `stride` codes apart.
+  void multiply(const Float8Matmul& x, int64_t stride);
   bool multiply(const Product& p);
   bool multiply_deep(const Product& p);
   bool multiply_spread(Product p);

@@ -60,14 +60,16 @@ FERRY_INLINE Float values(const uint8_t* from, const Shape& shape) {
   return bits_of<Float>(bits | (codes & 0x80) << 24);
 }
 
-void widen(const Team& team, int64_t count, const Float8Matrix& from, float* to) {
+/// The values of rows that are `stride` codes apart.
+void widen(const Team& team, int64_t rows, int64_t width, int64_t stride, const Float8Matrix& from,
+           float* to) {
   const Shape shape = shape_of(from.format);
-  team.parts(count, kLanes, 1, [&](int64_t begin, int64_t end) {
-    vectors(begin, end, [&](int64_t i, auto n) {
+  team.each(rows, width, [&](int64_t row) {
+    vectors(0, width, [&](int64_t i, auto n) {
       uint8_t part[kLanes] = {};
-      const int64_t rest = end - i < kLanes ? end - i : kLanes;
-      std::memcpy(part, from.data + i, static_cast<size_t>(rest));
-      store(to + i, values(part, shape), n);
+      const int64_t rest = width - i < kLanes ? width - i : kLanes;
+      std::memcpy(part, from.data + row * stride + i, static_cast<size_t>(rest));
+      store(to + row * width + i, values(part, shape), n);
     });
   });
 }
@@ -148,15 +150,31 @@ void CpuKernels::run(const Quantize& x) {
   });
 }
 
+void CpuKernels::run(const QuantizeEach& x) {
+  const int64_t size = x.rows * x.width;
+  Float8Output to = x.to;
+  for (size_t i = 0; i < x.x.size(); ++i) {
+    if (x.to.scale == nullptr) {
+      float most = 0;
+      run(AbsoluteMaximum{.count = size, .x = x.x[i], .maximum = &most});
+      run(CurrentScale{.format = to.format, .maximum = &most, .scale = x.scales + i});
+      to.scale = x.scales + i;
+    }
+    run(Quantize{.rows = x.rows, .width = x.width, .x = x.x[i], .to = to});
+    if (to.by_row != nullptr) to.by_row += size;
+    if (to.by_column != nullptr) to.by_column += size;
+  }
+}
+
 // The values of codes and their products are exact in fp32.
-void CpuKernels::run(const Float8Matmul& x) {
+void CpuKernels::multiply(const Float8Matmul& x, int64_t stride) {
   if (x.m == 0 || x.n == 0) return;
   const int64_t a_count = x.m * x.k, b_count = x.n * x.k;
   auto* const memory = reinterpret_cast<float*>(
       rest_.take(static_cast<size_t>(a_count + b_count + x.m * x.n) * sizeof(float)));
   float *const a = memory, *const b = a + a_count, *const sum = b + b_count;
-  widen(team_, a_count, x.a, a);
-  widen(team_, b_count, x.b, b);
+  widen(team_, x.m, x.k, stride, x.a, a);
+  widen(team_, x.n, x.k, stride, x.b, b);
   run(Product{.m = x.m,
               .n = x.n,
               .k = x.k,
@@ -179,6 +197,54 @@ void CpuKernels::run(const Float8Matmul& x) {
       });
     });
   });
+}
+
+void CpuKernels::run(const Float8Matmul& x) { multiply(x, x.k); }
+
+void CpuKernels::run(const GroupedFloat8Matmul& x) {
+  for (int64_t group = 0; group < x.groups; ++group) {
+    const int64_t first = x.offsets[group];
+    run(Float8Matmul{
+        .m = x.offsets[group + 1] - first,
+        .n = x.n,
+        .k = x.k,
+        .a = {x.a.data + first * x.k, x.a.format, x.a.scale},
+        .b = {x.b + group * x.n * x.k, Float8::e4m3, x.scales + (x.shares_scale ? 0 : group)},
+        .c = x.c.from(first * x.n),
+        .bias = {}});
+  }
+}
+
+void CpuKernels::run(const GroupedTranspose& x) {
+  const int64_t columns = grouped_columns(x.groups, x.rows);
+  team_.each(x.width, x.rows, [&](int64_t place) {
+    for (int64_t group = 0; group < x.groups; ++group) {
+      const int64_t begin = x.offsets[group], count = x.offsets[group + 1] - begin;
+      uint8_t* const y = x.y + place * columns + grouped_column(group, begin);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t row = x.index == nullptr ? begin + i : x.index[begin + i] / x.divisor;
+        y[i] = x.x[row * x.width + place];
+      }
+      const int64_t rest = (kFloat8Columns - count % kFloat8Columns) % kFloat8Columns;
+      std::memset(y + count, 0, static_cast<size_t>(rest));
+    }
+  });
+}
+
+void CpuKernels::run(const GroupedFloat8Gradient& x) {
+  const auto groups = static_cast<int64_t>(x.c.size());
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t begin = x.offsets[group], column = grouped_column(group, begin);
+    multiply({.m = x.m,
+              .n = x.n,
+              .k = x.offsets[group + 1] - begin,
+              .a = {x.a.data + column, x.a.format, x.a.scale},
+              .b = {x.b.data + column, x.b.format, x.b.scale},
+              .c = x.c[static_cast<size_t>(group)],
+              .accumulate = x.accumulate,
+              .bias = {}},
+             grouped_columns(groups, x.rows));
+  }
 }
 
 }  // namespace ferry::kernels::FERRY_KERNELS_TARGET

@@ -54,6 +54,7 @@ struct GatedValues {
   const T* x;
   T* y;  // may be null
   int64_t width;
+  const float* row_scale;
   Function function;
 
   struct Read {
@@ -66,9 +67,10 @@ struct GatedValues {
   __device__ void values(const Read& read, int64_t row, int64_t column,
                          Pack<kPack> (&values)[kParts]) const {
     const auto gate = to_pack<kPack>(read.gate), up = to_pack<kPack>(read.up);
+    const float scale = row_scale ? row_scale[row] : 1.0F;
 #pragma unroll
     for (int j = 0; j < kPack; ++j) {
-      values[0].v[j] = to_float(from_float<T>(function(gate.v[j], up.v[j]).value));
+      values[0].v[j] = to_float(from_float<T>(scale * function(gate.v[j], up.v[j]).value));
     }
     if (y != nullptr) store(y + row * width + column, values[0]);
   }
@@ -147,15 +149,33 @@ __global__ void plain_backward(ActivationBackward x, Function function, float* p
   }
 }
 
+/// Also rounds to FP8 by row, by way of T, and then leaves dx out if that is not asked for.
 template <int W, typename T, typename Function>
 __global__ void gated_backward(ActivationBackward x, Function function) {
-  __shared__ float scratch[32];
+  __shared__ float scratch[2][32];
   const int64_t row = blockIdx.x;
   const T* const gate = static_cast<const T*>(x.x.data) + 2 * row * x.width;
   const T* const dy = static_cast<const T*>(x.dy.data) + row * x.width;
   T* const dx = static_cast<T*>(x.dx.data) + 2 * row * x.width;
   const float scale = x.row_scale ? x.row_scale[row] : 1.0F;
-  float dscale = 0;
+  const float factor = x.rounded ? x.rounded.scale->factor : 0.0F;
+  float dscale = 0, most = 0;
+  // The codes of W numbers, which become what T stores of them.
+  const auto round = [&](Pack<W>& values, int64_t column) {
+    uint32_t words[(W + 3) / 4]{};
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      values.v[j] = to_float(from_float<T>(values.v[j]));
+      most = fmaxf(most, fabsf(values.v[j]));
+      words[j / 4] |= code_of(values.v[j], factor, x.rounded.format) << 8 * (j % 4);
+    }
+    uint8_t* const to = x.rounded.by_row + 2 * row * x.width + column;
+    if constexpr (W == 1) {
+      *to = static_cast<uint8_t>(words[0]);
+    } else {
+      *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+    }
+  };
   for (int64_t i = threadIdx.x * W; i < x.width; i += blockDim.x * W) {
     auto g = load<W>(gate + i), u = load<W>(gate + x.width + i);
     const auto gradient = load<W>(dy + i);
@@ -166,11 +186,23 @@ __global__ void gated_backward(ActivationBackward x, Function function) {
       g.v[j] = scale * gradient.v[j] * y.gate;
       u.v[j] = scale * gradient.v[j] * y.up;
     }
+    if (x.rounded) {
+      round(g, i);
+      round(u, x.width + i);
+      if (x.only_rounded) continue;
+    }
     store<W>(dx + i, g);
     store<W>(dx + x.width + i, u);
   }
+  if (x.rounded.maximum) {
+    most = block_max(most, scratch[0]);
+    // Few rows have to raise it: the others do not wait for each other.
+    if (threadIdx.x == 0 && most > *const_cast<volatile float*>(x.rounded.maximum)) {
+      raise(x.rounded.maximum, most);
+    }
+  }
   if (!x.drow_scale) return;
-  dscale = block_sum(dscale, scratch);
+  dscale = block_sum(dscale, scratch[1]);
   if (threadIdx.x == 0) x.drow_scale[row] = dscale;
 }
 
@@ -246,7 +278,7 @@ void with_gated_function(const X& x, const F& f) {
 /// Calls f with the 16-bit type and the function object, or returns false if there are no tiles.
 template <typename X, typename F>
 bool with_tiles(const X& x, std::initializer_list<const void*> arrays, const F& f) {
-  if (!is_gated(x.kind) || x.row_scale || x.x.type == Type::f32 || x.rows == 0 || x.width == 0 ||
+  if (!is_gated(x.kind) || x.x.type == Type::f32 || x.rows == 0 || x.width == 0 ||
       !is_tiled(x.rows, x.width, arrays, x.rounded)) {
     return false;
   }
@@ -263,12 +295,12 @@ bool round_on_the_way(Device& device, const ActivationForward& x) {
   return with_tiles(x, {x.x.data, x.y.data}, [&]<typename T, typename Function>(T*, Function f) {
     T* const y = x.only_rounded ? nullptr : elements<T>(x.y);
     quantize_tiles(device, x.rows, x.width, x.rounded,
-                   GatedValues<T, Function>{elements<T>(x.x), y, x.width, f});
+                   GatedValues<T, Function>{elements<T>(x.x), y, x.width, x.row_scale, f});
   });
 }
 
 bool round_on_the_way(Device& device, const ActivationBackward& x) {
-  if (x.dbias || x.drow_scale) return false;
+  if (x.dbias || x.row_scale || x.drow_scale) return false;
   return with_tiles(
       x, {x.x.data, x.dy.data, x.dx.data}, [&]<typename T, typename Function>(T*, Function f) {
         T* const dx = x.only_rounded ? nullptr : elements<T>(x.dx);
@@ -310,13 +342,15 @@ void run(Device& device, const ActivationForward& x) {
 void run(Device& device, const ActivationBackward& x) {
   if (x.rounded) {
     if (round_on_the_way(device, x)) return;
-    ActivationBackward alone = x;
-    alone.rounded = {};
-    run(device, alone);
-    const int64_t width = is_gated(x.kind) ? 2 * x.width : x.width;
-    return run(device, Quantize{.rows = x.rows, .width = width, .x = x.dx, .to = x.rounded});
+    if (!is_gated(x.kind) || x.dbias || x.rounded.by_column != nullptr) {
+      ActivationBackward alone = x;
+      alone.rounded = {};
+      run(device, alone);
+      const int64_t width = is_gated(x.kind) ? 2 * x.width : x.width;
+      return run(device, Quantize{.rows = x.rows, .width = width, .x = x.dx, .to = x.rounded});
+    }
   }
-  const bool packed = is_packed({x.x.data, x.dy.data, x.dx.data}, {x.width});
+  const bool packed = is_packed({x.x.data, x.dy.data, x.dx.data, x.rounded.by_row}, {x.width});
   if (x.dbias && (is_gated(x.kind) || x.row_scale || x.drow_scale || x.dalpha_p)) {
     ActivationBackward rest = x;
     rest.dbias = {};

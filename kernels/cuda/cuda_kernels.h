@@ -36,6 +36,7 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
 
   DeviceKind kind() const noexcept override { return DeviceKind::gpu; }
   bool has_float8() const noexcept override { return device_.architecture() >= 90; }
+  bool has_grouped_float8() const noexcept override { return device_.architecture() == 90; }
   std::shared_ptr<void> allocate(size_t bytes) override;
   void upload(const void* from, void* to, size_t bytes) override { queue_.upload(from, to, bytes); }
   void download(const void* from, void* to, size_t bytes) override {
@@ -73,6 +74,8 @@ class CudaKernels final : public ForwardingKernels<CudaKernels> {
     } else if constexpr (std::is_same_v<Operation, Float8Matmul>) {
       float8_.run(x);
     } else if constexpr (std::is_same_v<Operation, GroupedMatmul> ||
+                         std::is_same_v<Operation, GroupedFloat8Matmul> ||
+                         std::is_same_v<Operation, GroupedFloat8Gradient> ||
                          std::is_same_v<Operation, GroupedMatmulGradient>) {
       grouped_.run(x);
     } else if constexpr (std::is_same_v<Operation, AttentionForward> ||

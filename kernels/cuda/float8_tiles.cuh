@@ -76,8 +76,8 @@ __device__ inline void write_columns(const uint32_t* by_row, uint32_t* by_column
 /// `width` columns are read, and each of the source's parts gives as many: part p's are columns
 /// p · width and on of the result.
 template <Float8 format, typename Source>
-__global__ void __launch_bounds__(kThreads)
-    quantize_tile(int64_t rows, int64_t width, Float8Output to, Source source) {
+__device__ void quantize_tile(int64_t rows, int64_t width, const Float8Output& to,
+                              const Source& source) {
   constexpr int kRowPacks = kTileColumns / kPack, kSteps = kTileRows * kRowPacks / kThreads;
   constexpr int kParts = Source::kParts;
   constexpr int kAtOnce = kSteps / kParts;  // reads, so that registers suffice for three blocks
@@ -138,11 +138,22 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0 && most > 0) raise(to.maximum, most);
 }
 
+template <Float8 format, typename Source>
+__global__ void __launch_bounds__(kThreads)
+    quantize(int64_t rows, int64_t width, Float8Output to, Source source) {
+  quantize_tile<format>(rows, width, to, source);
+}
+
+inline dim3 tiles_of(int64_t rows, int64_t width) {
+  return {static_cast<unsigned>(ceil_div(width, kTileColumns)),
+          static_cast<unsigned>(ceil_div(rows, kTileRows))};
+}
+
 /// Whether quantize_tiles() can round [rows, width].
 inline bool is_tiled(int64_t rows, int64_t width, std::initializer_list<const void*> sources,
                      const Float8Output& to) {
   return is_packed(sources, {}) && is_packed({to.by_row, to.by_column}, {}) &&
-         rows % kFloat8Multiple == 0 && width % kFloat8Multiple == 0 &&
+         (to.by_column == nullptr || rows % kFloat8Multiple == 0) && width % kFloat8Multiple == 0 &&
          rows <= int64_t{65535} * kTileRows;
 }
 
@@ -151,16 +162,9 @@ inline bool is_tiled(int64_t rows, int64_t width, std::initializer_list<const vo
 template <typename Source>
 void quantize_tiles(Device& device, int64_t rows, int64_t width, const Float8Output& to,
                     const Source& source) {
-  const dim3 grid(static_cast<unsigned>(ceil_div(width, kTileColumns)),
-                  static_cast<unsigned>(ceil_div(rows, kTileRows)));
-  const auto launch = [&](auto* kernel) {
-    kernel<<<grid, kThreads, 0, device.stream()>>>(rows, width, to, source);
-  };
-  if (to.format == Float8::e4m3) {
-    launch(quantize_tile<Float8::e4m3, Source>);
-  } else {
-    launch(quantize_tile<Float8::e5m2, Source>);
-  }
+  const auto kernel =
+      to.format == Float8::e4m3 ? quantize<Float8::e4m3, Source> : quantize<Float8::e5m2, Source>;
+  kernel<<<tiles_of(rows, width), kThreads, 0, device.stream()>>>(rows, width, to, source);
   check_launch("rounding to 8 bits");
 }
 

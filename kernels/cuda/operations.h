@@ -56,6 +56,8 @@ void run(Device& device, const AbsoluteMaximum& x);
 void run(Device& device, const CurrentScale& x);
 void run(Device& device, const DelayedScales& x);
 void run(Device& device, const Quantize& x);
+void run(Device& device, const QuantizeEach& x);
+void run(Device& device, const GroupedTranspose& x);
 
 /// Whether two byte ranges of even size are equal. Waits for the result.
 bool same_bytes(Device& device, const void* a, const void* b, int64_t bytes);

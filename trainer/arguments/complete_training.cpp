@@ -245,7 +245,7 @@ void check_bf16_layers(const TrainArguments& a) {
   check_size("--num-layers-at-end-in-bf16", a.num_layers_at_end_in_bf16, 0, most);
 }
 
-void complete_fp8(const TrainArguments& a, Notes& notes) {
+void complete_fp8(const TrainArguments& a) {
   if (a.fp8.empty()) return;
   check_fits(a.bf16, "--fp8-format {} needs --bf16{}", a.fp8, a.fp16 ? " instead of --fp16" : "");
   if (a.fp8_recipe != "delayed" && a.fp8_recipe != "tensorwise") {
@@ -255,11 +255,6 @@ void complete_fp8(const TrainArguments& a, Notes& notes) {
   }
   check_size("--fp8-margin", a.fp8_margin, -64, 64);
   check_bf16_layers(a);
-  if (a.num_experts) {
-    notes.push_back(
-        "--fp8-format: routed experts run in bf16; only attention's linear layers, dense MLPs and "
-        "shared experts in FP8");
-  }
 }
 
 void check_optimizer(const TrainArguments& a) {
@@ -315,7 +310,7 @@ void complete_training(TrainArguments& a, Notes& notes) {
   complete_schedule(a, notes);
   complete_weight_decay(a);
   complete_precision(a, notes);
-  complete_fp8(a, notes);
+  complete_fp8(a);
   check_optimizer(a);
   complete_recompute(a, notes);
 }

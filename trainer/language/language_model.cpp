@@ -72,7 +72,7 @@ void LanguageModel::build(RunLog& log) {
         "that is "
         "built from source is several times as fast in bf16 on this processor\n");
   }
-  check_float8();
+  check_float8(log);
   rank_.emplace(arguments_, model_, setup_.group->rank(), *device_, source_path_);
   if (!datasets_.train || arguments_.skip_train) return;
   sampler_.emplace(sampler_of(*datasets_.train));
@@ -81,12 +81,19 @@ void LanguageModel::build(RunLog& log) {
   });
 }
 
-void LanguageModel::check_float8() const {
-  if (arguments_.fp8.empty() || device_->kernels->has_float8()) return;
-  fail(ErrorKind::unsupported,
-       "--fp8-format {}: this GPU does not support FP8 matrix products (they need compute "
-       "capability 9.0, Hopper, or later): leave it out",
-       arguments_.fp8);
+void LanguageModel::check_float8(RunLog& log) const {
+  if (arguments_.fp8.empty()) return;
+  if (!device_->kernels->has_float8()) {
+    fail(ErrorKind::unsupported,
+         "--fp8-format {}: this GPU does not support FP8 matrix products (they need compute "
+         "capability 9.0, Hopper, or later): leave it out",
+         arguments_.fp8);
+  }
+  const std::string reason =
+      bf16_experts_reason(arguments_, model_.architecture, *device_->kernels);
+  if (!reason.empty()) {
+    log.write(fmt::format(" > --fp8-format: routed experts run in bf16: {}\n", reason));
+  }
 }
 
 // One rank builds what the cache lacks, then the others find it there.

@@ -46,7 +46,7 @@ class LanguageModel final : public TrainedModel {
 
  private:
   void open_data(RunLog& log);
-  void check_float8() const;
+  void check_float8(RunLog& log) const;
   Sampler sampler_of(const Dataset& dataset) const;
   void read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,
             Batch& batch) const;

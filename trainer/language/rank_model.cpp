@@ -120,9 +120,9 @@ RankModel::RankModel(const TrainArguments& arguments, const RunModel& model, int
                      RankDevice& device, const std::string& path)
     : grid(GridSizes(model.run()), rank, device.make_communicator),
       memory(model.layout, model.choice, grid, *device.kernels, state_options(arguments, model)),
-      float8(arguments.fp8.empty()
-                 ? nullptr
-                 : std::make_unique<Float8State>(float8_options(arguments, model))),
+      float8(arguments.fp8.empty() ? nullptr
+                                   : std::make_unique<Float8State>(
+                                         float8_options(arguments, model, *device.kernels))),
       pipeline(chunks_of(arguments, model, grid, memory, float8.get(), *device.kernels, path),
                model.architecture, grid, *device.kernels, pipeline_options(arguments)) {
   pipeline.set_watcher(&memory);

@@ -70,8 +70,9 @@ Parameter ParameterSet::find(const std::string& name, int64_t elements) const {
   return found->second;
 }
 
-Float8Linear* ParameterSet::float8(const std::string& name, int64_t in, int64_t out) const {
-  return float8_ == nullptr ? nullptr : float8_->add(name, in, out);
+Float8Linear* ParameterSet::float8(const std::string& name, int64_t in, int64_t out,
+                                   int64_t weights) const {
+  return float8_ == nullptr ? nullptr : float8_->add(name, in, out, weights);
 }
 
 std::string ParameterSet::first_unused() const {

@@ -57,9 +57,9 @@ class ParameterSet {
   bool has(const std::string& name) const { return parameters_.contains(name); }
   /// FP8 linear layers are added to it; null: there are none.
   void set_float8(Float8State* state) { float8_ = state; }
-  /// The FP8 form of a linear layer, by its name without ".weight"; null: it computes in the
-  /// model's type.
-  Float8Linear* float8(const std::string& name, int64_t in, int64_t out) const;
+  /// The FP8 form of a linear layer, by its name without ".weight", with as many weights; null: it
+  /// computes in the model's type.
+  Float8Linear* float8(const std::string& name, int64_t in, int64_t out, int64_t weights = 1) const;
   /// The name of a parameter that was never requested; empty if there is none.
   std::string first_unused() const;
   /// 0 if there is none.

@@ -56,6 +56,15 @@ __device__ inline void fence_results(uint32_t (&registers)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
+/// Factors of 8-bit formats. Two of their elements take the place of one of 16 bits: products of
+/// the same operands in bytes have depth 32, and no factor is read across its rows.
+struct E4m3ByE4m3 {};
+struct E4m3ByE5m2 {};
+struct E5m2ByE4m3 {};
+template <typename T>
+constexpr bool kIs8Bit =
+    std::is_same_v<T, E4m3ByE4m3> || std::is_same_v<T, E4m3ByE5m2> || std::is_same_v<T, E5m2ByE4m3>;
+
 // multiply<T, LEFT_ACROSS, RIGHT_ACROSS>(d, a, b, adds): d = a · b, or d += a · b if `adds`, for
 //     described operands. An operand's rows run along the depth, unless it is read ACROSS
 //     them: each row has one depth then.
@@ -103,6 +112,12 @@ __device__ inline void fence_results(uint32_t (&registers)[N]) {
                " {" FERRY_TEXT_##I "}, " A ", " B ", p, 1, 1, " LEFT ", " RIGHT ";\n}\n" \
                : FERRY_SUMS_##I                                                          \
                : "l"(a), "l"(b), "r"(adds), "n"(int{LEFT_ACROSS}), "n"(int{RIGHT_ACROSS}))
+#define FERRY_PRODUCT_OF_CODES(N, I, TYPES, A, B, ADDS, ...)                                     \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADDS                                          \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k32.f32." TYPES " {" FERRY_TEXT_##I \
+               "}, " A ", " B ", p, 1, 1;\n}\n"                                                  \
+               : FERRY_SUMS_##I                                                                  \
+               : "l"(a), "l"(b), "r"(adds))
 #define FERRY_PRODUCT_OF_REGISTERS(N, I, TYPE, A0, A1, A2, A3, B)                                  \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" FERRY_TEXT_##I \
                "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", 1, 1, 1, 1;\n"                         \
@@ -112,7 +127,13 @@ __device__ inline void fence_results(uint32_t (&registers)[N]) {
 #define FERRY_PRODUCT(N, I, ...)                                                           \
   template <typename T, bool LEFT_ACROSS = false, bool RIGHT_ACROSS = false>               \
   __device__ inline void multiply(float(&d)[N / 2], uint64_t a, uint64_t b, int adds) {    \
-    if constexpr (std::is_same_v<T, __nv_bfloat16>) {                                      \
+    if constexpr (std::is_same_v<T, E4m3ByE4m3>) {                                         \
+      FERRY_PRODUCT_OF_CODES(N, I, "e4m3.e4m3", __VA_ARGS__);                              \
+    } else if constexpr (std::is_same_v<T, E4m3ByE5m2>) {                                  \
+      FERRY_PRODUCT_OF_CODES(N, I, "e4m3.e5m2", __VA_ARGS__);                              \
+    } else if constexpr (std::is_same_v<T, E5m2ByE4m3>) {                                  \
+      FERRY_PRODUCT_OF_CODES(N, I, "e5m2.e4m3", __VA_ARGS__);                              \
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {                               \
       FERRY_PRODUCT_OF(N, I, "bf16", __VA_ARGS__);                                         \
     } else {                                                                               \
       FERRY_PRODUCT_OF(N, I, "f16", __VA_ARGS__);                                          \
@@ -145,6 +166,7 @@ FERRY_PRODUCT(240, 14, "%120", "%121", "%122", "%123", "%124")
 FERRY_PRODUCT(256, 15, "%128", "%129", "%130", "%131", "%132")
 #undef FERRY_PRODUCT
 #undef FERRY_PRODUCT_OF
+#undef FERRY_PRODUCT_OF_CODES
 #undef FERRY_PRODUCT_OF_REGISTERS
 #undef FERRY_EIGHT
 #undef FERRY_TEXT_0

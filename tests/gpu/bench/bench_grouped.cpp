@@ -1,6 +1,6 @@
 // How fast products of groups of rows are on a GPU, in bf16: of a mixture's experts, forward, their
 // inputs' and their weights' gradients, compared with one product of the same total size by the
-// library.
+// library; and with 8-bit factors, compared with the same in bf16.
 //
 //   bench_grouped [tokens,hidden,ffn,experts,chosen ...]
 #include <cuda_runtime_api.h>
@@ -46,6 +46,7 @@ class Bench {
     const auto offsets = offsets_of(n[0], n[3], n[4]);
     const size_t bytes = offsets.size() * sizeof(int64_t);
     offsets_ = device.allocate(bytes);
+    scales_ = device.allocate(static_cast<size_t>(experts_) * sizeof(Float8Scale));
     cuda::check(cudaMemcpy(offsets_.get(), offsets.data(), bytes, cudaMemcpyHostToDevice), "copy");
   }
 
@@ -79,17 +80,36 @@ class Bench {
     print(
         name, "inputs' gradient", flops, [&] { grouped(in, out, y, x, false); },
         [&] { dense(in, out, y, x, false); });
+    const auto codes = [&](int64_t n, int64_t k, Float8 format, ConstArray a, Array c) {
+      grouped_.run(GroupedFloat8Matmul{.n = n,
+                                       .k = k,
+                                       .rows = rows_,
+                                       .groups = experts_,
+                                       .offsets = offsets,
+                                       .a = {static_cast<const uint8_t*>(a.data), format, scales()},
+                                       .b = static_cast<const uint8_t*>(ConstArray(weights).data),
+                                       .scales = scales(),
+                                       .c = c});
+    };
+    print(
+        name, "forward, 8 bits", flops, [&] { codes(out, in, Float8::e4m3, x, y); },
+        [&] { grouped(out, in, x, y, true); });
+    print(
+        name, "inputs', 8 bits", flops, [&] { codes(in, out, Float8::e5m2, y, x); },
+        [&] { grouped(in, out, y, x, false); });
     for (const Type type : {Type::f32, Type::bf16}) measure_gradients(name, in, out, x, y, type);
   }
 
  private:
+  const Float8Scale* scales() const { return static_cast<const Float8Scale*>(scales_.get()); }
+
   template <typename Grouped, typename Dense>
   void print(const char* name, const char* what, double flops, const Grouped& grouped,
              const Dense& dense) {
     const double time = seconds(device_, grouped), other = seconds(device_, dense);
-    std::printf("  %-14s %-21s %7.3f ms %6.1f TFLOP/s   one product %7.3f ms %6.1f   ratio %.2f\n",
-                name, what, time * 1e3, flops / time * 1e-12, other * 1e3, flops / other * 1e-12,
-                other / time);
+    std::printf(
+        "  %-14s %-21s %7.3f ms %6.1f TFLOP/s   compared with %7.3f ms %6.1f   ratio %.2f\n", name,
+        what, time * 1e3, flops / time * 1e-12, other * 1e3, flops / other * 1e-12, other / time);
     std::fflush(stdout);
   }
 
@@ -136,7 +156,7 @@ class Bench {
   cuda::GroupedProducts grouped_{device_};
   cuda::Library library_{device_};
   cuda::Products products_{library_};
-  std::shared_ptr<void> offsets_;
+  std::shared_ptr<void> offsets_, scales_;
 };
 
 void measure(cuda::Device& device, const std::string& text) {

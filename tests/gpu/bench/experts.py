@@ -6,7 +6,7 @@ Qwen3-30B-A3B's shape, random weights, sequences of 4096 tokens, bf16, ten bytes
 distributed optimizer. Printed are, one after another, so that a call that is cut short has shown the first:
 
   1. tokens a second and GPU, the model's FLOPs a second, and what rank 0's operations take of a step (the rest is waiting);
-  2. the same with linear layers in FP8 (delayed scaling; routed experts stay in bf16);
+  2. the same with linear layers and routed experts in FP8 (delayed scaling);
   3. an asynchronous save by all ranks: the step in which memory is copied, steps meanwhile, and how fast it reaches WORK;
   4. the run again from its beginning: all losses and norms of gradients have to be the same, to the last digit;
   5. what was saved goes on with half as many expert ranks and two tensor ranks, and on half of the GPUs: losses within 1e-3 of the run's own.

@@ -1,15 +1,15 @@
 """Times training steps of a mixture of experts of Qwen3-30B-A3B's shape, cut to some layers, by `ferry train` and by PyTorch, in bf16, in one run.
 
-    train_mixture.py FERRY WORK [BATCH ...] [--layers 8] [--steps 12] [--no-peer] [--times] [--more ARGUMENTS]
+    train_mixture.py FERRY WORK [BATCH ...] [--layers 8] [--steps 12] [--no-peer] [--times] [--fp8] [--micro-batches N] [--more ARGUMENTS]
 
 PyTorch: torch.compile, experts by grouped products, its own attention and fused AdamW, all state in bf16, 8 bytes a parameter. ferry: gradients and moments in bf16 and the
 lower 16 bits of fp32 copies (--use-precision-aware-optimizer), 10 bytes a parameter, then fp32 copies, gradients and moments, as Megatron-LM has them by default, 18 bytes.
-Times are medians of the last half of the steps. --times prints ferry's time by operation besides."""
+Times are medians of the last half of the steps. --times prints ferry's time by operation besides. --fp8 times ferry with 10 bytes a parameter in FP8, too, under both
+recipes, and prints how much faster that is than bf16; PyTorch is left out. --micro-batches: a step of ferry's is that many times BATCH sequences."""
 import argparse
 import os
 import re
 import time
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -26,18 +26,23 @@ parser.add_argument('--layers', type=int, default=8)
 parser.add_argument('--steps', type=int, default=12)
 parser.add_argument('--no-peer', action='store_true')
 parser.add_argument('--times', action='store_true')
+parser.add_argument('--fp8', action='store_true')
+parser.add_argument('--micro-batches', type=int, default=1)
 parser.add_argument('--more', default='', help="ferry's further arguments, as one text")
 a = parser.parse_args()
+if a.micro_batches > 1 and not a.no_peer and not a.fp8:
+    parser.error('--micro-batches is for ferry alone: --no-peer or --fp8')
 os.makedirs(a.work, exist_ok=True)
 
 
 def report(who, batch, seconds, more):
-    print(f'batch {batch}, {who}: {batch * SEQUENCE / seconds:.0f} tokens/s, {1000 * seconds:.1f} ms a step, {more}', flush=True)
+    sequences = batch if who == 'PyTorch' else batch * a.micro_batches
+    print(f'batch {batch}, {who}: {sequences * SEQUENCE / seconds:.0f} tokens/s, {1000 * seconds:.1f} ms a step, {more}', flush=True)
 
 
 def ferry(batch, more):
     """Seconds of a step, and what it printed."""
-    words = [a.ferry, 'train', *qwen3_30b_a3b(a.layers, SEQUENCE), '--micro-batch-size', str(batch), '--global-batch-size', str(batch),
+    words = [a.ferry, 'train', *qwen3_30b_a3b(a.layers, SEQUENCE), '--micro-batch-size', str(batch), '--global-batch-size', str(batch * a.micro_batches),
              '--train-iters', str(a.steps), *a.more.split(), *more]
     return train(a.work, words)
 
@@ -150,12 +155,19 @@ def torch_steps(batch):
 
 for batch in a.batches:
     own = {}
-    for state, words in ('10 bytes a parameter', SMALL), ('18 bytes a parameter', []):
+    for state, words in [('10 bytes a parameter', SMALL), ('18 bytes a parameter', [])][:1 if a.fp8 else 2]:
         own[state], text = ferry(batch, words)
         report(f'ferry, {state}', batch, own[state], re.search(r'peak memory.*', text)[0])
         if a.times:
             print(ferry(batch, words + ['--timing-log-level', '2'])[1][-6000:], flush=True)
-    if a.no_peer:
+    for recipe in ['tensorwise', 'delayed'] if a.fp8 else []:
+        words = [*SMALL, '--fp8-format', 'hybrid', '--fp8-recipe', recipe]
+        seconds, text = ferry(batch, words)
+        report(f'ferry, 10 bytes a parameter, FP8 {recipe}', batch, seconds,
+               f"{own['10 bytes a parameter'] / seconds:.3f}x bf16, {re.search(r'peak memory.*', text)[0]}")
+        if a.times:
+            print(ferry(batch, words + ['--timing-log-level', '2'])[1][-6000:], flush=True)
+    if a.no_peer or a.fp8:
         continue
     torch._dynamo.reset()
     seconds, memory = torch_steps(batch)

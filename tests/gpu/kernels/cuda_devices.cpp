@@ -15,6 +15,7 @@ class WaitingKernels final : public ForwardingKernels<WaitingKernels> {
   }
   void wait() override { gpu_.wait(); }
   bool has_float8() const noexcept override { return gpu_.has_float8(); }
+  bool has_grouped_float8() const noexcept override { return gpu_.has_grouped_float8(); }
 
   template <typename Operation>
   void forward(const Operation& x) {

@@ -12,15 +12,11 @@ using kernels::Float8;
 using kernels::Float8Matrix;
 using kernels::Float8Scale;
 
-namespace {
-
-constexpr const kernels::ActivationForward* kNoSource = nullptr;
-
-}  // namespace
+namespace {}  // namespace
 
 Float8Linear::Float8Linear(const Float8State& state, std::string name, int64_t index, int64_t in,
-                           int64_t out)
-    : state_(state), name_(std::move(name)), index_(index), in_(in), out_(out) {
+                           int64_t out, int64_t weights)
+    : state_(state), name_(std::move(name)), index_(index), in_(in), out_(out), weights_(weights) {
   if (in % kernels::kFloat8Multiple == 0 && out % kernels::kFloat8Multiple == 0) return;
   fail(ErrorKind::invalid,
        "--fp8-format: {} has {} inputs and {} outputs on a tensor rank, but FP8 products need "
@@ -29,9 +25,9 @@ Float8Linear::Float8Linear(const Float8State& state, std::string name, int64_t i
        name_, in, out, kernels::kFloat8Multiple);
 }
 
-void Float8Linear::set_memory(uint8_t* codes, Float8Scale* scale) {
+void Float8Linear::set_memory(uint8_t* codes, Float8Scale* scales) {
   codes_ = codes;
-  weight_scale_ = scale;
+  weight_scales_ = scales;
 }
 
 void Float8Linear::check_rows(int64_t rows) const {
@@ -51,23 +47,22 @@ float* Float8Linear::maximum(const Pass& pass, Float8Tensor tensor) const {
   return pass.trains ? state_.maximum(tensor, index_) : nullptr;
 }
 
-// A current scale is allocated in `arena`.
-const Float8Scale* Float8Linear::scale_of(Pass& pass, Arena& arena, Float8Tensor tensor,
+// A scale from present values is at `current`.
+const Float8Scale* Float8Linear::scale_of(Pass& pass, Float8Scale* current, Float8Tensor tensor,
                                           ConstArray x, int64_t count) const {
   if (!state_.is_current()) return state_.scale(tensor, index_);
-  auto* const scale = arena.take<Float8Scale>(1);
   const ArenaScope scope(pass.scratch);
   auto* const maximum = pass.scratch.take<float>(1);
   pass.kernels.run(kernels::AbsoluteMaximum{.count = count, .x = x, .maximum = maximum});
   pass.kernels.run(
-      kernels::CurrentScale{.format = format(tensor), .maximum = maximum, .scale = scale});
-  return scale;
+      kernels::CurrentScale{.format = format(tensor), .maximum = maximum, .scale = current});
+  return current;
 }
 
 // Rounds x, or what `source` sets x to: on the way there where the scale does not depend on it.
-// Returns the scale, which is in `arena` if it is current.
+// Returns the scale, which is `current` if it is from present values.
 template <typename Operation>
-const Float8Scale* Float8Linear::round(Pass& pass, Arena& arena, Float8Tensor tensor,
+const Float8Scale* Float8Linear::round(Pass& pass, Float8Scale* current, Float8Tensor tensor,
                                        const kernels::Quantize& x, const Operation* source,
                                        bool only_rounded) const {
   kernels::Quantize rounding = x;
@@ -76,50 +71,56 @@ const Float8Scale* Float8Linear::round(Pass& pass, Arena& arena, Float8Tensor te
   if (source != nullptr && !state_.is_current()) {
     Operation both = *source;
     both.rounded = rounding.to;
-    both.rounded.scale = scale_of(pass, arena, tensor, x.x, x.rows * x.width);
+    both.rounded.scale = scale_of(pass, current, tensor, x.x, x.rows * x.width);
     both.only_rounded = only_rounded;
     pass.kernels.run(both);
     return both.rounded.scale;
   }
   if (source != nullptr) pass.kernels.run(*source);
-  rounding.to.scale = scale_of(pass, arena, tensor, x.x, x.rows * x.width);
+  rounding.to.scale = scale_of(pass, current, tensor, x.x, x.rows * x.width);
   pass.kernels.run(rounding);
   return rounding.to.scale;
 }
 
 // Done once for all micro-batches with the same parameters.
-void Float8Linear::round_weight(Pass& pass, const Parameter& weight) const {
+void Float8Linear::round_weights(Pass& pass, std::span<const ConstArray> weights) const {
   if (std::exchange(version_, pass.parameters_version) == pass.parameters_version) return;
-  const ArenaScope scope(pass.scratch);
+  shares_scale_ = !state_.is_current();
   const Float8Scale* const scale =
-      round(pass, pass.scratch, Float8Tensor::weight,
-            {.rows = out_,
-             .width = in_,
-             .x = weight.value,
-             .to = {.by_row = codes_, .by_column = codes_ + in_ * out_}},
-            kNoSource, false);
-  // The scale must outlive the step's first micro-batch.
+      shares_scale_ ? state_.scale(Float8Tensor::weight, index_) : nullptr;
+  pass.kernels.run(kernels::QuantizeEach{.rows = out_,
+                                         .width = in_,
+                                         .x = weights,
+                                         .to = {.format = format(Float8Tensor::weight),
+                                                .scale = scale,
+                                                .by_row = codes_,
+                                                .by_column = codes_ + weights_ * in_ * out_,
+                                                .maximum = maximum(pass, Float8Tensor::weight)},
+                                         .scales = weight_scales_});
+  if (!shares_scale_) return;
+  // A step's last micro-batch needs the scale that the first one rounded by.
   pass.kernels.run(kernels::Copy{
-      .count = 2, .x = ConstArray(&scale->inverse), .y = Array(&weight_scale_->inverse)});
+      .count = 2, .x = ConstArray(&scale->inverse), .y = Array(&weight_scales_->inverse)});
 }
 
 Float8Input Float8Linear::forward(Pass& pass, int64_t rows, const Parameter& weight,
                                   ConstArray bias, ConstArray x, Array y, bool keeps,
                                   const kernels::ActivationForward* source) const {
   check_rows(rows);
-  round_weight(pass, weight);
+  const ConstArray own = weight.value;
+  round_weights(pass, {&own, 1});
   uint8_t* const transposed = keeps && pass.trains ? pass.kept.take<uint8_t>(rows * in_) : nullptr;
   const ArenaScope scope(pass.scratch);
   auto* const codes = pass.scratch.take<uint8_t>(rows * in_);
   const Float8Scale* const scale =
-      round(pass, pass.kept, Float8Tensor::input,
+      round(pass, pass.kept.take<Float8Scale>(1), Float8Tensor::input,
             {.rows = rows, .width = in_, .x = x, .to = {.by_row = codes, .by_column = transposed}},
             source, keeps);
   pass.kernels.run(kernels::Float8Matmul{.m = rows,
                                          .n = out_,
                                          .k = in_,
                                          .a = {codes, Float8::e4m3, scale},
-                                         .b = {codes_, Float8::e4m3, weight_scale_},
+                                         .b = {codes_, Float8::e4m3, weight_scales_},
                                          .c = y,
                                          .fast = true,
                                          .bias = bias});
@@ -132,7 +133,7 @@ Float8Linear::Gradient Float8Linear::rounded(Pass& pass, int64_t rows, ConstArra
   auto* const by_row = pass.scratch.take<uint8_t>(rows * out_);
   uint8_t* const by_column = has_columns ? pass.scratch.take<uint8_t>(rows * out_) : nullptr;
   const Float8Scale* const scale = round(
-      pass, pass.scratch, Float8Tensor::gradient,
+      pass, pass.scratch.take<Float8Scale>(1), Float8Tensor::gradient,
       {.rows = rows, .width = out_, .x = dy, .to = {.by_row = by_row, .by_column = by_column}},
       source, has_columns);
   const Float8 type = format(Float8Tensor::gradient);
@@ -145,7 +146,7 @@ void Float8Linear::input_gradient(Pass& pass, int64_t rows, const Gradient& grad
                                          .n = in_,
                                          .k = out_,
                                          .a = gradient.by_row,
-                                         .b = {codes_ + in_ * out_, Float8::e4m3, weight_scale_},
+                                         .b = {codes_ + in_ * out_, Float8::e4m3, weight_scales_},
                                          .c = dx,
                                          .accumulate = accumulate});
 }
@@ -180,6 +181,71 @@ void Float8Linear::weight_gradient(Pass& pass, int64_t rows, const Parameter& we
                                          .b = {transposed, Float8::e4m3, input.scale},
                                          .c = sum.array,
                                          .accumulate = sum.accumulate});
+}
+
+template <typename Operation>
+Float8Matrix Float8Linear::rounded_rows(Pass& pass, Float8Tensor tensor, int64_t rows, ConstArray x,
+                                        uint8_t* codes, Float8Scale* current,
+                                        const Operation* source, bool only_rounded) const {
+  const int64_t width = tensor == Float8Tensor::gradient ? out_ : in_;
+  const Float8Scale* const scale =
+      round(pass, current, tensor, {.rows = rows, .width = width, .x = x, .to = {.by_row = codes}},
+            source, only_rounded);
+  return {codes, format(tensor), scale};
+}
+template Float8Matrix Float8Linear::rounded_rows(Pass&, Float8Tensor, int64_t, ConstArray, uint8_t*,
+                                                 Float8Scale*, const kernels::ActivationForward*,
+                                                 bool) const;
+template Float8Matrix Float8Linear::rounded_rows(Pass&, Float8Tensor, int64_t, ConstArray, uint8_t*,
+                                                 Float8Scale*, const kernels::ActivationBackward*,
+                                                 bool) const;
+
+void Float8Linear::grouped(Pass& pass, Float8Tensor tensor, int64_t rows, const int64_t* offsets,
+                           std::span<const ConstArray> weights, const Float8Matrix& x,
+                           Array y) const {
+  round_weights(pass, weights);
+  const bool turned = tensor == Float8Tensor::gradient;
+  pass.kernels.run(kernels::GroupedFloat8Matmul{.n = turned ? in_ : out_,
+                                                .k = turned ? out_ : in_,
+                                                .rows = rows,
+                                                .groups = weights_,
+                                                .offsets = offsets,
+                                                .a = x,
+                                                .b = codes_ + (turned ? weights_ * in_ * out_ : 0),
+                                                .scales = weight_scales_,
+                                                .shares_scale = shares_scale_,
+                                                .c = y});
+}
+
+void Float8Linear::grouped_gradients(Pass& pass, int64_t rows, const int64_t* offsets,
+                                     const Float8Rows& x, const Float8Rows& dy,
+                                     std::span<const Array> gradients, bool accumulate) const {
+  const ArenaScope scope(pass.scratch);
+  const int64_t columns = kernels::grouped_columns(weights_, rows);
+  const auto transposed = [&](const Float8Rows& from, int64_t width) {
+    auto* const codes = pass.scratch.take<uint8_t>(width * columns);
+    const bool is_copy = from.tokens.data != nullptr;
+    Float8Matrix matrix = is_copy ? from.tokens : from.rows;
+    pass.kernels.run(kernels::GroupedTranspose{.rows = rows,
+                                               .width = width,
+                                               .groups = weights_,
+                                               .offsets = offsets,
+                                               .index = is_copy ? from.index : nullptr,
+                                               .divisor = from.divisor,
+                                               .x = matrix.data,
+                                               .y = codes});
+    matrix.data = codes;
+    return matrix;
+  };
+  const Float8Matrix a = transposed(dy, out_), b = transposed(x, in_);
+  pass.kernels.run(kernels::GroupedFloat8Gradient{.m = out_,
+                                                  .n = in_,
+                                                  .rows = rows,
+                                                  .offsets = offsets,
+                                                  .a = a,
+                                                  .b = b,
+                                                  .c = gradients,
+                                                  .accumulate = accumulate});
 }
 
 }  // namespace ferry

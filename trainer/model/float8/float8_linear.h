@@ -1,7 +1,8 @@
-// The FP8 matrix products of one linear layer.
+// The FP8 matrix products of one linear layer, or of those of a layer's experts.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "trainer/model/float8/float8_state.h"
@@ -17,13 +18,23 @@ struct Float8Input {
   const uint8_t* transposed = nullptr;
 };
 
+/// Rows sorted by expert, in FP8. Where they are copies of tokens' rows, these are known, too.
+struct Float8Rows {
+  kernels::Float8Matrix rows;
+  kernels::Float8Matrix tokens;    // if known
+  const int32_t* index = nullptr;  // row r is token index[r] / divisor
+  int64_t divisor = 1;
+};
+
 class Float8Linear {
  public:
-  Float8Linear(const Float8State& state, std::string name, int64_t index, int64_t in, int64_t out);
+  Float8Linear(const Float8State& state, std::string name, int64_t index, int64_t in, int64_t out,
+               int64_t weights);
 
-  /// Views of its weight and of the transposed weight.
-  int64_t code_bytes() const { return 2 * in_ * out_; }
-  void set_memory(uint8_t* codes, kernels::Float8Scale* scale);
+  /// Views of its weights and of the transposed weights, and the weights' scales.
+  int64_t code_bytes() const { return 2 * weights_ * in_ * out_; }
+  int64_t weights() const { return weights_; }
+  void set_memory(uint8_t* codes, kernels::Float8Scale* scales);
 
   /// y = x · Wᵀ + b over `rows` rows. `keeps`: x may be freed afterwards. x is what `source` is to
   /// compute, if not null, and is undefined afterwards if `keeps`.
@@ -48,15 +59,35 @@ class Float8Linear {
                        kernels::ConstArray x, kernels::ConstArray dy,
                        const Gradient& gradient) const;
 
+  // Experts: rows sorted by expert, any number of them.
+
+  /// `rows` of the input or the gradient in FP8, in `codes`. x is what `source` is to compute, if
+  /// not null, and is undefined afterwards if `only_rounded`. A scale from present values is at
+  /// `current`.
+  template <typename Operation>
+  kernels::Float8Matrix rounded_rows(Pass& pass, Float8Tensor tensor, int64_t rows,
+                                     kernels::ConstArray x, uint8_t* codes,
+                                     kernels::Float8Scale* current, const Operation* source,
+                                     bool only_rounded) const;
+  /// y = x · Wᵀ or, for the gradient, dx = dy · W, by each group's W.
+  void grouped(Pass& pass, Float8Tensor tensor, int64_t rows, const int64_t* offsets,
+               std::span<const kernels::ConstArray> weights, const kernels::Float8Matrix& x,
+               kernels::Array y) const;
+  /// Sets each group's gradient to dyᵀ · x, or adds that to it.
+  void grouped_gradients(Pass& pass, int64_t rows, const int64_t* offsets, const Float8Rows& x,
+                         const Float8Rows& dy, std::span<const kernels::Array> gradients,
+                         bool accumulate) const;
+
   /// Whether an input can be kept in FP8 only.
   bool can_keep() const { return state_.options().weight_gradients; }
 
  private:
-  void round_weight(Pass& pass, const Parameter& weight) const;
-  const kernels::Float8Scale* scale_of(Pass& pass, Arena& arena, Float8Tensor tensor,
-                                       kernels::ConstArray x, int64_t count) const;
+  void round_weights(Pass& pass, std::span<const kernels::ConstArray> weights) const;
+  const kernels::Float8Scale* scale_of(Pass& pass, kernels::Float8Scale* current,
+                                       Float8Tensor tensor, kernels::ConstArray x,
+                                       int64_t count) const;
   template <typename Operation>
-  const kernels::Float8Scale* round(Pass& pass, Arena& arena, Float8Tensor tensor,
+  const kernels::Float8Scale* round(Pass& pass, kernels::Float8Scale* current, Float8Tensor tensor,
                                     const kernels::Quantize& x, const Operation* source,
                                     bool only_rounded) const;
   float* maximum(const Pass& pass, Float8Tensor tensor) const;
@@ -65,10 +96,11 @@ class Float8Linear {
 
   const Float8State& state_;
   std::string name_;
-  int64_t index_, in_, out_;
-  uint8_t* codes_ = nullptr;  // [out, in], then [in, out]
-  kernels::Float8Scale* weight_scale_ = nullptr;
-  mutable int64_t version_ = -1;  // of the parameters that codes_ were computed from
+  int64_t index_, in_, out_, weights_;
+  uint8_t* codes_ = nullptr;  // [weights, out, in], then [weights, in, out]
+  kernels::Float8Scale* weight_scales_ = nullptr;
+  mutable int64_t version_ = -1;       // of the parameters that codes_ were computed from
+  mutable bool shares_scale_ = false;  // all of codes_ have the first of weight_scales_
 };
 
 }  // namespace ferry

@@ -16,14 +16,15 @@ using kernels::Float8Scale;
 
 namespace {
 
-// The linear modules of a layer that process all tokens.
-std::vector<std::string_view> linear_modules() {
+// The linear modules of a layer. Those of all its experts are one.
+std::vector<std::string_view> linear_modules(bool experts) {
   std::vector<std::string_view> modules;
   for (const Block& block : layer_blocks()) {
     for (const ParameterRow& row : block.parameters) {
       const std::string_view module = row.name.substr(0, row.name.rfind('.'));
       const bool is_linear = module.substr(module.rfind('.') + 1).starts_with("linear_");
-      if (is_linear && !row.routed && row.name.ends_with(".weight")) modules.push_back(module);
+      if (!is_linear || !row.name.ends_with(".weight") || (row.routed && !experts)) continue;
+      modules.push_back(module);
     }
   }
   return modules;
@@ -33,7 +34,7 @@ std::vector<std::string_view> linear_modules() {
 
 Float8State::Float8State(const Float8Options& options) : options_(options) {
   const auto add = [&](const std::string& layer) {
-    for (const std::string_view linear : linear_modules()) {
+    for (const std::string_view linear : linear_modules(options_.experts)) {
       names_.push_back(fmt::format("{}.{}", layer, linear));
     }
   };
@@ -46,38 +47,45 @@ Float8State::Float8State(const Float8Options& options) : options_(options) {
 }
 Float8State::~Float8State() = default;
 
-Float8Linear* Float8State::add(const std::string& name, int64_t in, int64_t out) {
+Float8Linear* Float8State::add(const std::string& name, int64_t in, int64_t out, int64_t weights) {
   if (std::ranges::count(names_, name) == 0) return nullptr;
   const auto index = static_cast<int64_t>(linears_.size());
   linear_names_.push_back(name);
-  return &linears_.emplace_back(*this, name, index, in, out);
+  return &linears_.emplace_back(*this, name, index, in, out, weights);
 }
 
 void Float8State::allocate(kernels::Kernels& kernels) {
-  const int64_t count = tensors(), linears = count / kFloat8Tensors;
+  const int64_t count = tensors();
   int64_t code_bytes = 0;
   for (const Float8Linear& linear : linears_) code_bytes += linear.code_bytes();
   codes_ = kernels.allocate(static_cast<size_t>(code_bytes));
   memory_ = kernels.allocate(static_cast<size_t>(bytes() - code_bytes));
   scales_ = static_cast<Float8Scale*>(memory_.get());
   Float8Scale* const weight_scales = scales_ + count;
-  maxima_ = &weight_scales[linears].inverse;
+  maxima_ = &weight_scales[weights()].inverse;
   history_ = maxima_ + count;
   kernels.run(kernels::FillConstant{
-      .count = (count + linears) * static_cast<int64_t>(sizeof(Float8Scale) / sizeof(float)),
+      .count = (count + weights()) * static_cast<int64_t>(sizeof(Float8Scale) / sizeof(float)),
       .value = 1,
       .y = kernels::Array(&scales_->inverse)});
   auto* codes = static_cast<uint8_t*>(codes_.get());
-  for (int64_t index = 0; Float8Linear & linear : linears_) {
-    linear.set_memory(codes, weight_scales + index++);
+  for (int64_t first = 0; Float8Linear & linear : linears_) {
+    linear.set_memory(codes, weight_scales + first);
     codes += linear.code_bytes();
+    first += linear.weights();
   }
+}
+
+int64_t Float8State::weights() const {
+  int64_t count = 0;
+  for (const Float8Linear& linear : linears_) count += linear.weights();
+  return count;
 }
 
 int64_t Float8State::bytes() const {
   int64_t bytes = 0;
   for (const Float8Linear& linear : linears_) bytes += linear.code_bytes();
-  const int64_t scales = tensors() + tensors() / kFloat8Tensors;
+  const int64_t scales = tensors() + weights();
   const int64_t numbers = tensors() * (1 + options_.history_length);
   return bytes + scales * static_cast<int64_t>(sizeof(Float8Scale)) +
          numbers * static_cast<int64_t>(sizeof(float));

@@ -31,12 +31,14 @@ struct Float8Options {
   bool takes_newest = true;  // false: the maximum of the history
   int64_t margin = 0;
   bool weight_gradients = true;  // false: weight gradients in the model's type
+  bool experts = true;           // false: routed experts in the model's type
   int64_t layers = 0;            // of the decoder
   int64_t prediction_layers = 0;
   int64_t first_layer = 0, end_layer = 0;  // decoder layers in FP8
 };
 
-/// The tensors of a linear layer: input, weight, gradient of the output.
+/// The tensors of a linear layer: input, weight, gradient of the output. All experts of a layer are
+/// one: what goes to them, and their weights, have one scale with delayed scaling.
 enum class Float8Tensor : uint8_t { input, weight, gradient };
 constexpr int64_t kFloat8Tensors = 3;
 
@@ -47,9 +49,10 @@ class Float8State {
   Float8State(const Float8State&) = delete;
   Float8State& operator=(const Float8State&) = delete;
 
-  /// The FP8 form of a linear layer, named without ".weight"; null if it does not use FP8. Owned by
-  /// this object. invalid, with the numbers, if its sizes do not fit.
-  Float8Linear* add(const std::string& name, int64_t in, int64_t out);
+  /// The FP8 form of a linear layer, or of as many experts' (`weights`), named without ".weight"
+  /// and an expert's number; null if it does not use FP8. Owned by this object. invalid, with the
+  /// numbers, if its sizes do not fit.
+  Float8Linear* add(const std::string& name, int64_t in, int64_t out, int64_t weights);
   /// Allocates memory once all layers were added.
   void allocate(kernels::Kernels& kernels);
   /// Bytes that allocate() takes.
@@ -81,6 +84,7 @@ class Float8State {
   int64_t numbers_of_tensor() const { return 2 + options_.history_length; }
 
  private:
+  int64_t weights() const;
   int64_t tensors() const { return kFloat8Tensors * static_cast<int64_t>(linears_.size()); }
   int64_t place_of(Float8Tensor tensor, int64_t index) const;
   int64_t forward_tensors() const { return 2 * static_cast<int64_t>(linears_.size()); }

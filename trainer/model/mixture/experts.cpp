@@ -9,6 +9,8 @@ namespace ferry {
 
 using kernels::Array;
 using kernels::ConstArray;
+using kernels::Float8Matrix;
+using kernels::Float8Scale;
 
 void ExpertLinear::Each::add(const Parameter& parameter) {
   values.push_back(parameter.value);
@@ -23,23 +25,30 @@ bool ExpertLinear::Each::take_gradients() const {
 }
 
 ExpertLinear::ExpertLinear(const ParameterSet& parameters, const std::vector<std::string>& names,
-                           int64_t in, int64_t out)
-    : in_(in), out_(out) {
+                           const std::string& together, int64_t in, int64_t out)
+    : float8_(parameters.float8(together, in, out, static_cast<int64_t>(names.size()))),
+      in_(in),
+      out_(out) {
   for (const std::string& name : names) {
     weights_.add(parameters.get(name + ".weight", in * out));
     if (const Parameter bias = parameters.find(name + ".bias", out)) biases_.add(bias);
   }
 }
 
-void ExpertLinear::forward(Pass& pass, const Rows& rows, ConstArray x, Array y) const {
-  pass.kernels.run(kernels::GroupedMatmul{.n = out_,
-                                          .k = in_,
-                                          .rows = rows.count,
-                                          .offsets = rows.offsets,
-                                          .a = x,
-                                          .b = weights_.values,
-                                          .c = y,
-                                          .b_transposed = true});
+void ExpertLinear::forward(Pass& pass, const Rows& rows, const Factor& x, Array y) const {
+  if (float8_ != nullptr) {
+    float8_->grouped(pass, Float8Tensor::input, rows.count, rows.offsets, weights_.values,
+                     x.codes.rows, y);
+  } else {
+    pass.kernels.run(kernels::GroupedMatmul{.n = out_,
+                                            .k = in_,
+                                            .rows = rows.count,
+                                            .offsets = rows.offsets,
+                                            .a = x.values,
+                                            .b = weights_.values,
+                                            .c = y,
+                                            .b_transposed = true});
+  }
   if (biases_.values.empty()) return;
   pass.kernels.run(kernels::GroupedBias{.width = out_,
                                         .rows = rows.count,
@@ -49,21 +58,31 @@ void ExpertLinear::forward(Pass& pass, const Rows& rows, ConstArray x, Array y) 
                                         .y = y});
 }
 
-void ExpertLinear::backward(Pass& pass, const Rows& rows, ConstArray x, ConstArray dy,
+void ExpertLinear::backward(Pass& pass, const Rows& rows, const Factor& x, const Factor& dy,
                             Array dx) const {
-  pass.kernels.run(kernels::GroupedMatmulGradient{.m = out_,
-                                                  .n = in_,
-                                                  .rows = rows.count,
-                                                  .offsets = rows.offsets,
-                                                  .a = dy,
-                                                  .b = x,
-                                                  .c = weights_.gradients,
-                                                  .accumulate = weights_.take_gradients()});
+  const bool accumulate = weights_.take_gradients();
+  if (takes_values()) {
+    pass.kernels.run(kernels::GroupedMatmulGradient{.m = out_,
+                                                    .n = in_,
+                                                    .rows = rows.count,
+                                                    .offsets = rows.offsets,
+                                                    .a = dy.values,
+                                                    .b = x.values,
+                                                    .c = weights_.gradients,
+                                                    .accumulate = accumulate});
+  } else {
+    float8_->grouped_gradients(pass, rows.count, rows.offsets, x.codes, dy.codes,
+                               weights_.gradients, accumulate);
+  }
+  if (float8_ != nullptr) {
+    return float8_->grouped(pass, Float8Tensor::gradient, rows.count, rows.offsets, weights_.values,
+                            dy.codes.rows, dx);
+  }
   pass.kernels.run(kernels::GroupedMatmul{.n = in_,
                                           .k = out_,
                                           .rows = rows.count,
                                           .offsets = rows.offsets,
-                                          .a = dy,
+                                          .a = dy.values,
                                           .b = weights_.values,
                                           .c = dx});
 }
@@ -90,6 +109,24 @@ std::vector<int64_t> times(const std::vector<int64_t>& counts, int64_t factor) {
   return products;
 }
 
+// Runs the operation. Returns what it sets, x: in FP8, too, in `arena`, if `linear` computes in it,
+// and only so unless `keeps`.
+template <typename Operation>
+ExpertLinear::Factor rounded(Pass& pass, const Float8Linear* linear, Float8Tensor tensor,
+                             int64_t most, ConstArray x, int64_t width, const Operation& operation,
+                             bool keeps, Arena& arena) {
+  if (linear == nullptr) {
+    pass.kernels.run(operation);
+    return {x, {}};
+  }
+  auto* const codes = arena.take<uint8_t>(most * width);
+  auto* const current = arena.take<Float8Scale>(1);
+  return {x,
+          {.rows = linear->rounded_rows(pass, tensor, operation.rows, x, codes, current, &operation,
+                                        !keeps),
+           .tokens = {}}};
+}
+
 }  // namespace
 
 Experts::Experts(const ParameterSet& parameters, const std::string& prefix, const Architecture& a,
@@ -109,8 +146,8 @@ Experts::Experts(const ParameterSet& parameters, const std::string& prefix, cons
     inputs.push_back(name + ".linear_fc1");
     outputs.push_back(name + ".linear_fc2");
   }
-  input_ = ExpertLinear(parameters, inputs, hidden_, up_width_);
-  output_ = ExpertLinear(parameters, outputs, width_, hidden_);
+  input_ = ExpertLinear(parameters, inputs, prefix + ".linear_fc1", hidden_, up_width_);
+  output_ = ExpertLinear(parameters, outputs, prefix + ".linear_fc2", width_, hidden_);
 }
 
 // The worst case: all tokens of all ranks choose this rank's experts.
@@ -223,16 +260,39 @@ void Experts::collect(Pass& pass, const Saved& saved, ConstArray parcels, Array 
                                         .y = own});
 }
 
-void Experts::to_experts(Pass& pass, const Saved& saved, ConstArray own, Array rows) const {
+// Tokens are rounded before they are copied to rows, whose bytes are gathered by twos.
+ExpertLinear::Factor Experts::to_experts(Pass& pass, const Saved& saved, ConstArray own, Array rows,
+                                         const Float8Linear* linear, Float8Tensor tensor,
+                                         Arena& arena) const {
+  uint8_t *codes = nullptr, *tokens = nullptr;
+  Float8Scale* current = nullptr;
+  if (linear != nullptr) {
+    codes = pass.scratch.take<uint8_t>(most_rows(pass) * hidden_);
+    tokens = arena.take<uint8_t>(most_received(pass) * hidden_);
+    current = arena.take<Float8Scale>(1);
+  }
   const ArenaScope scope(pass.scratch);
-  pass.kernels.run(kernels::GatherRows{.rows = saved.rows,
-                                       .width = hidden_,
-                                       .index = saved.choice_of,
-                                       .divisor = chosen_,
-                                       .row_of = saved.row_of,
-                                       .tokens = saved.parcels,
-                                       .x = dispatch(pass, saved, own, hidden_),
-                                       .y = rows});
+  kernels::GatherRows copy{.rows = saved.rows,
+                           .width = hidden_,
+                           .index = saved.choice_of,
+                           .divisor = chosen_,
+                           .row_of = saved.row_of,
+                           .tokens = saved.parcels,
+                           .x = dispatch(pass, saved, own, hidden_),
+                           .y = rows};
+  if (rows) pass.kernels.run(copy);
+  if (linear == nullptr) return {rows, {}};
+  const Float8Matrix rounded = linear->rounded_rows<kernels::ActivationForward>(
+      pass, tensor, saved.parcels, copy.x, tokens, current, nullptr, false);
+  copy.width = hidden_ / 2;
+  copy.x = {tokens, kernels::Type::bf16};
+  copy.y = {codes, kernels::Type::bf16};
+  pass.kernels.run(copy);
+  return {rows,
+          {.rows = {codes, rounded.format, rounded.scale},
+           .tokens = rounded,
+           .index = saved.choice_of,
+           .divisor = chosen_}};
 }
 
 // A token's rows are summed up where they are, so that they travel as one.
@@ -268,14 +328,19 @@ void Experts::weights_from_experts(Pass& pass, const Saved& saved, const float* 
   if (!alone) collect(pass, saved, ConstArray(numbers), Array(own), chosen_);
 }
 
-void Experts::activate(Pass& pass, const Saved& saved, Array active) const {
-  pass.kernels.run(kernels::ActivationForward{.kind = activation_,
-                                              .rows = saved.rows,
-                                              .width = width_,
-                                              .x = saved.up,
-                                              .y = active,
-                                              .glu = glu_,
-                                              .row_scale = saved.weights});
+ExpertLinear::Factor Experts::activated(Pass& pass, const Saved& saved, Arena& arena) const {
+  const int64_t most = most_rows(pass);
+  const bool keeps = output_.takes_values();
+  const Array active = (keeps ? arena : pass.scratch).take(most * width_, saved.up.type);
+  return rounded(pass, output_.float8(), Float8Tensor::input, most, active, width_,
+                 kernels::ActivationForward{.kind = activation_,
+                                            .rows = saved.rows,
+                                            .width = width_,
+                                            .x = saved.up,
+                                            .y = active,
+                                            .glu = glu_,
+                                            .row_scale = saved.weights},
+                 keeps, keeps ? pass.scratch : arena);
 }
 
 Experts::Saved Experts::forward(Pass& pass, const int32_t* taken, const float* weights,
@@ -285,14 +350,15 @@ Experts::Saved Experts::forward(Pass& pass, const int32_t* taken, const float* w
   const ArenaScope scope(pass.scratch);
   const int64_t most = most_rows(pass);
   saved.weights = pass.kept.take<float>(most);
-  saved.input = pass.kept.take(most * hidden_, x.type);
+  const bool keeps = input_.takes_values();
+  const Array input = keeps ? pass.kept.take(most * hidden_, x.type) : Array();
   saved.up = pass.kept.take(most * up_width_, x.type);
-  Arena& arena = pass.recompute.expert_activation ? pass.scratch : pass.kept;
-  saved.active = arena.take(most * width_, x.type);
-  to_experts(pass, saved, x, saved.input);
+  saved.input = to_experts(pass, saved, x, input, input_.float8(), Float8Tensor::input,
+                           keeps ? pass.scratch : pass.kept);
   weights_to_experts(pass, saved, weights);
   input_.forward(pass, {saved.rows, saved.offsets}, saved.input, saved.up);
-  activate(pass, saved, saved.active);
+  saved.active =
+      activated(pass, saved, pass.recompute.expert_activation ? pass.scratch : pass.kept);
   const Array output = pass.scratch.take(most * hidden_, x.type);
   // The activation has the rows' weights, which the output's bias has, too.
   output_.forward(pass, {saved.rows, saved.offsets, saved.weights}, saved.active, output);
@@ -308,26 +374,28 @@ void Experts::backward(Pass& pass, const Saved& saved, ConstArray dy, Array dx,
   const Array dactive = pass.scratch.take(most * width_, dx.type);
   const Array dup = pass.scratch.take(most * up_width_, dx.type);
   auto* const drow_weights = pass.scratch.take<float>(most);
-  Array active = saved.active;
-  if (pass.recompute.expert_activation) {
-    active = pass.scratch.take(most * width_, dx.type);
-    activate(pass, saved, active);
-  }
-  to_experts(pass, saved, dy, d);
+  const ExpertLinear::Factor active =
+      pass.recompute.expert_activation ? activated(pass, saved, pass.scratch) : saved.active;
+  const ExpertLinear::Factor dout =
+      to_experts(pass, saved, dy, output_.takes_gradient_values() ? d : Array(), output_.float8(),
+                 Float8Tensor::gradient, pass.scratch);
   const ExpertLinear::Rows rows{saved.rows, saved.offsets},
       weighted{saved.rows, saved.offsets, saved.weights};
-  output_.backward(pass, rows, active, d, dactive);
-  pass.kernels.run(kernels::ActivationBackward{.kind = activation_,
-                                               .rows = saved.rows,
-                                               .width = width_,
-                                               .x = saved.up,
-                                               .dy = dactive,
-                                               .dx = dup,
-                                               .glu = glu_,
-                                               .row_scale = saved.weights,
-                                               .drow_scale = drow_weights});
+  output_.backward(pass, rows, active, dout, dactive);
+  const ExpertLinear::Factor din =
+      rounded(pass, input_.float8(), Float8Tensor::gradient, most, dup, up_width_,
+              kernels::ActivationBackward{.kind = activation_,
+                                          .rows = saved.rows,
+                                          .width = width_,
+                                          .x = saved.up,
+                                          .dy = dactive,
+                                          .dx = dup,
+                                          .glu = glu_,
+                                          .row_scale = saved.weights,
+                                          .drow_scale = drow_weights},
+              input_.takes_gradient_values(), pass.scratch);
   output_.bias_backward(pass, weighted, d, drow_weights);
-  input_.backward(pass, rows, saved.input, dup, d);
+  input_.backward(pass, rows, saved.input, din, d);
   input_.bias_backward(pass, rows, dup, nullptr);
   from_experts(pass, saved, d, dx);
   weights_from_experts(pass, saved, drow_weights, dweights);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/megatron/model/architecture.h"
+#include "trainer/model/float8/float8_linear.h"
 #include "trainer/model/mlp.h"
 #include "trainer/model/parameters.h"
 #include "trainer/model/pass/pass.h"
@@ -20,9 +21,10 @@ namespace ferry {
 class ExpertLinear {
  public:
   ExpertLinear() = default;
-  /// `names` of the experts' modules, without ".weight". Has biases if the parameters do.
-  ExpertLinear(const ParameterSet& parameters, const std::vector<std::string>& names, int64_t in,
-               int64_t out);
+  /// `names` of the experts' modules, without ".weight", and of all together. Has biases if the
+  /// parameters do.
+  ExpertLinear(const ParameterSet& parameters, const std::vector<std::string>& names,
+               const std::string& together, int64_t in, int64_t out);
 
   /// Rows of expert e are [offsets[e], offsets[e + 1]) of `count`.
   struct Rows {
@@ -30,13 +32,23 @@ class ExpertLinear {
     const int64_t* offsets = nullptr;
     const float* bias_scale = nullptr;  // a factor of each row's bias; null: 1
   };
-  void forward(Pass& pass, const Rows& rows, kernels::ConstArray x, kernels::Array y) const;
+  /// What is multiplied: in the model's type, in FP8 if the layer computes in it, or both.
+  struct Factor {
+    kernels::ConstArray values;
+    Float8Rows codes;
+  };
+  void forward(Pass& pass, const Rows& rows, const Factor& x, kernels::Array y) const;
   /// Adds to the weights' gradients and sets dx.
-  void backward(Pass& pass, const Rows& rows, kernels::ConstArray x, kernels::ConstArray dy,
+  void backward(Pass& pass, const Rows& rows, const Factor& x, const Factor& dy,
                 kernels::Array dx) const;
   /// Adds to the biases' gradients, if there are biases, and to those of their factors, [rows].
   void bias_backward(Pass& pass, const Rows& rows, kernels::ConstArray dy,
                      float* dbias_scale) const;
+
+  const Float8Linear* float8() const { return float8_; }  // null: computes in the model's type
+  /// Whether backward() takes inputs in the model's type, and it or bias_backward() gradients.
+  bool takes_values() const { return float8_ == nullptr || !float8_->can_keep(); }
+  bool takes_gradient_values() const { return takes_values() || !biases_.values.empty(); }
 
  private:
   /// A parameter of each expert.
@@ -50,6 +62,7 @@ class ExpertLinear {
     bool take_gradients() const;
   };
   Each weights_, biases_;
+  Float8Linear* float8_ = nullptr;
   int64_t in_ = 0, out_ = 0;
 };
 
@@ -72,8 +85,8 @@ class Experts {
     int32_t* choice_of = nullptr;         // by row, sorted by expert (routing.h)
     int32_t* row_of = nullptr;            // [parcels, chosen]
     float* weights = nullptr;             // of each row's output
-    kernels::Array input, up;
-    kernels::Array active;  // if kept
+    ExpertLinear::Factor input, active;   // what is kept of them
+    kernels::Array up;
   };
 
   Experts() = default;
@@ -101,14 +114,18 @@ class Experts {
                                int64_t width) const;
   void collect(Pass& pass, const Saved& saved, kernels::ConstArray parcels, kernels::Array own,
                int64_t width) const;
-  void to_experts(Pass& pass, const Saved& saved, kernels::ConstArray own,
-                  kernels::Array rows) const;
+  /// Rows of what tokens have: in `rows` if not null, and in FP8, in pass.scratch, if `linear`,
+  /// whose `tensor` they are, computes in it; then those of tokens are in `arena`.
+  ExpertLinear::Factor to_experts(Pass& pass, const Saved& saved, kernels::ConstArray own,
+                                  kernels::Array rows, const Float8Linear* linear,
+                                  Float8Tensor tensor, Arena& arena) const;
   void from_experts(Pass& pass, const Saved& saved, kernels::ConstArray rows,
                     kernels::Array own) const;
   void weights_to_experts(Pass& pass, const Saved& saved, const float* own) const;
   void weights_from_experts(Pass& pass, const Saved& saved, const float* rows, float* own) const;
 
-  void activate(Pass& pass, const Saved& saved, kernels::Array active) const;
+  /// In `arena`, as ExpertLinear takes it.
+  ExpertLinear::Factor activated(Pass& pass, const Saved& saved, Arena& arena) const;
 
   ExpertLinear input_, output_;
   kernels::Activation activation_ = kernels::Activation::swiglu;

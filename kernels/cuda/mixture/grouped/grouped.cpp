@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <utility>
 
 #include "kernels/cuda/hopper/tensor_map.h"
@@ -100,6 +101,15 @@ bool is_for_hopper(const Device& device, const GroupedMatmulGradient& x) {
          takes_matrix(x.b, x.rows, x.n) && std::all_of(x.c.begin(), x.c.end(), takes_gradient);
 }
 
+// The caller has asked has_grouped_float8() and chosen the sizes.
+void check_float8(const Device& device, bool has_type, int64_t m, int64_t n) {
+  if (device.architecture() == 90 && has_type && m % kFloat8Multiple == 0 &&
+      n % kFloat8Multiple == 0) {
+    return;
+  }
+  throw std::logic_error("CUDA: FP8 products of groups of rows that this GPU does not have");
+}
+
 }  // namespace
 
 void GroupedProducts::run(const GroupedMatmul& x) {
@@ -110,9 +120,27 @@ void GroupedProducts::run(const GroupedMatmul& x) {
   grouped::hopper_rows(device_, launches_, x, weights);
 }
 
+// Pairs of 8-bit numbers are moved as numbers of 16 bits.
+void GroupedProducts::run(const GroupedFloat8Matmul& x) {
+  if (x.rows == 0 || x.n == 0) return;
+  check_float8(device_, x.c.type == Type::bf16, x.n, x.k);
+  std::vector<ConstArray> weights;
+  for (int64_t group = 0; group < x.groups; ++group) {
+    weights.push_back({x.b + group * x.n * x.k, Type::bf16});
+  }
+  grouped::hopper_rows(device_, launches_, x,
+                       maps_.of(weights, x.n, x.k / 2, grouped::kWeightBoxRows));
+}
+
 void GroupedProducts::run(const GroupedMatmulGradient& x) {
   if ((x.rows == 0 && x.accumulate) || x.n == 0 || x.m == 0 || x.c.empty()) return;
   if (!is_for_hopper(device_, x)) return run_in_tiles(device_, x);
+  grouped::hopper_gradient(device_, launches_, x);
+}
+
+void GroupedProducts::run(const GroupedFloat8Gradient& x) {
+  if ((x.rows == 0 && x.accumulate) || x.n == 0 || x.m == 0 || x.c.empty()) return;
+  check_float8(device_, x.c.front().type != Type::f16, x.m, x.n);
   grouped::hopper_gradient(device_, launches_, x);
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/array.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/float8.h"
 #include "kernels/matmul.h"
 
 namespace ferry::kernels::cuda::grouped {
@@ -69,9 +70,13 @@ constexpr int kWeightBoxRows = 128, kWeightAcrossBoxRows = 64;
 /// c[rows of g] = a[rows of g] · b[g]: `weights` are the maps of b in device memory.
 void hopper_rows(Device& device, Launches& launches, const GroupedMatmul& x,
                  const CUtensorMap* weights);
+/// The same of 8-bit numbers: maps of their pairs as numbers of 16 bits.
+void hopper_rows(Device& device, Launches& launches, const GroupedFloat8Matmul& x,
+                 const CUtensorMap* weights);
 
 /// c[g] = or += transposed a[rows of g] · b[rows of g].
 void hopper_gradient(Device& device, Launches& launches, const GroupedMatmulGradient& x);
+void hopper_gradient(Device& device, Launches& launches, const GroupedFloat8Gradient& x);
 
 }  // namespace ferry::kernels::cuda::grouped
 
@@ -85,6 +90,10 @@ class GroupedProducts {
 
   void run(const GroupedMatmul& x);
   void run(const GroupedMatmulGradient& x);
+
+  // Only on Hopper.
+  void run(const GroupedFloat8Matmul& x);
+  void run(const GroupedFloat8Gradient& x);
 
  private:
   Device& device_;

@@ -1,4 +1,6 @@
-// c[g] = or += transposed a[rows of g] · b[rows of g] for Hopper: the depth is a group's rows.
+// c[g] = or += transposed a[rows of g] · b[rows of g] for Hopper: the depth is a group's rows. They
+// run across the factors' rows in 16 bits, and along those of factors of 8 bits, which are
+// transposed already and whose groups end with zeros.
 #include "kernels/cuda/hopper/tensor_map.h"
 #include "kernels/cuda/mixture/grouped/grouped.h"
 #include "kernels/cuda/mixture/grouped/hopper_stages.cuh"
@@ -16,6 +18,9 @@ struct Gradient {
   int groups, height, width;  // m and n
   int* counter;               // of tiles
   void* c[kMostGroups];
+  int first_group = 0;
+  // The scales of 8-bit factors; null otherwise.
+  const Float8Scale *a_scale = nullptr, *b_scale = nullptr;
 };
 
 struct Tile {
@@ -58,25 +63,37 @@ class GradientWalk {
 template <typename T, typename C, bool ADDS>
 struct Kernel {
   using TileWalk = GradientWalk<!ADDS>;
+  static constexpr bool kAcross = !ptx::kIs8Bit<T>;
+  static constexpr int kRowsOfStage = kAcross ? kDepth : 2 * kDepth;
+  static_assert(kAcross || kRowsOfStage == kFloat8Columns);
 
   static __device__ void copy(const Gradient& x, const CUtensorMap* a, const CUtensorMap* b,
                               const Memory& memory) {
-    constexpr int kPanels = kRight / 64 / kCluster;  // that this block loads for both
-    const int first_panel = rank_in_cluster() * kPanels;
+    // The right factor's half that this block loads for both.
+    constexpr int kHalf = kRight / kCluster;
+    const int half = rank_in_cluster() * kHalf;
     StageCursor<kStages> cursor;
     copy_tiles<TileWalk, Tile>(memory, TileWalk(memory, x), x.counter, [&](const Tile& tile) {
       if (threadIdx.x != 0) return;
       const int end = tile.first_row + tile.rows;
-      for (int row = tile.first_row; row < end; row += kDepth, cursor.next()) {
+      for (int row = tile.first_row; row < end; row += kRowsOfStage, cursor.next()) {
         uint64_t* const full = &memory.barriers.full[cursor.stage];
         unsigned char *const left = memory.left(cursor.stage), *right = memory.right(cursor.stage);
         ptx::wait(&memory.barriers.free[cursor.stage], cursor.parity ^ 1);
         ptx::arrive_and_expect(full, kStageBytes);
-        copy_box(left, a, full, tile.first_left, row);
-        copy_box(left + kPanelBytes, a, full, tile.first_left + 64, row);
+        if constexpr (kAcross) {
+          copy_box(left, a, full, tile.first_left, row);
+          copy_box(left + kPanelBytes, a, full, tile.first_left + 64, row);
 #pragma unroll
-        for (int panel = first_panel; panel < first_panel + kPanels; ++panel) {
-          copy_box_to_all(right + panel * kPanelBytes, b, full, tile.first_right + 64 * panel, row);
+          for (int column = half; column < half + kHalf; column += 64) {
+            copy_box_to_all(right + column / 64 * kPanelBytes, b, full, tile.first_right + column,
+                            row);
+          }
+        } else {
+          const int64_t column = grouped_column(x.first_group + tile.group, tile.first_row);
+          const int depth = (static_cast<int>(column) + row - tile.first_row) / 2;
+          copy_box(left, a, full, depth, tile.first_left);
+          copy_box_to_all(right + half * kPanelRow, b, full, depth, tile.first_right + half);
         }
       }
     });
@@ -85,7 +102,7 @@ struct Kernel {
   /// Zeroes rows of the next group. Both warpgroups do so for the right operand, so that neither
   /// waits for the other.
   static __device__ void clear_rows(const Memory& memory, int warpgroup, int stage, int rows) {
-    if (rows == kDepth) return;
+    if (!kAcross || rows == kDepth) return;
     const int thread = static_cast<int>(threadIdx.x) % 128;
     unsigned char* const own = memory.left(stage) + warpgroup * kPanelBytes;
     for (int at = rows * kPanelRow + 16 * thread; at < kPanelBytes; at += 16 * 128) {
@@ -108,8 +125,8 @@ struct Kernel {
     Tile tile;
     float sums[128];
     while (walk.find(numbers.take(), tile)) {
-      const int steps = (tile.rows + kDepth - 1) / kDepth;
-      const int rest = tile.rows - (steps - 1) * kDepth;
+      const int steps = (tile.rows + kRowsOfStage - 1) / kRowsOfStage;
+      const int rest = tile.rows - (steps - 1) * kRowsOfStage;
       if (!ADDS && steps == 0) {
 #pragma unroll
         for (float& sum : sums) sum = 0;
@@ -120,9 +137,15 @@ struct Kernel {
                      ptx::begin_products();
 #pragma unroll
                      for (int k = 0; k < kDepth / 16; ++k) {
-                       multiply<T, kRight, true, true>(sums, left, right, k, step > 0 || k > 0);
+                       multiply<T, kRight, kAcross, kAcross>(sums, left, right, k,
+                                                             step > 0 || k > 0);
                      }
                    });
+        if constexpr (!kAcross) {
+          const float scale = x.a_scale->inverse * x.b_scale->inverse;
+#pragma unroll
+          for (float& sum : sums) sum *= scale;
+        }
       }
       write(x, memory, warpgroup, tile, sums);
     }
@@ -238,45 +261,64 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   sync_cluster();  // the other block may still write to this one's memory
 }
 
-template <typename T, typename C>
-void launch(Device& device, Launches& launches, const Gradient& x, bool adds, const CUtensorMap& a,
-            const CUtensorMap& b) {
-  const auto kernel = adds ? gradient_kernel<T, C, true> : gradient_kernel<T, C, false>;
+/// `x` has everything but its groups' part of a launch.
+template <typename T>
+void launch(Device& device, Launches& launches, Gradient x, std::span<const Array> c, bool adds,
+            const CUtensorMap& a, const CUtensorMap& b) {
+  using C = std::conditional_t<ptx::kIs8Bit<T>, bf16, T>;
+  const bool is_wide = c.front().type == Type::f32;
+  const auto kernel =
+      is_wide ? (adds ? gradient_kernel<T, float, true> : gradient_kernel<T, float, false>)
+              : (adds ? gradient_kernel<T, C, true> : gradient_kernel<T, C, false>);
   const int blocks =
       launches.blocks(reinterpret_cast<const void*>(kernel), kThreads, kCluster, kSharedBytes);
-  kernel<<<blocks, kThreads, kSharedBytes, device.stream()>>>(x, a, b);
-  check_launch("grouped gradient");
+  const auto groups = static_cast<int>(c.size());
+  const int64_t* const offsets = x.offsets;
+  for (int first = 0; first < groups; first += kMostGroups) {
+    x.offsets = offsets + first;
+    x.first_group = first;
+    x.groups = std::min(kMostGroups, groups - first);
+    x.counter = launches.counter();
+    for (int i = 0; i < x.groups; ++i) x.c[i] = c[static_cast<size_t>(first + i)].data;
+    kernel<<<blocks, kThreads, kSharedBytes, device.stream()>>>(x, a, b);
+    check_launch("grouped gradient");
+  }
 }
 
-template <typename T>
-void launch(Device& device, Launches& launches, const GroupedMatmulGradient& x) {
-  const auto a = tensor_map(x.a, x.m, std::array<Dimension, 1>{{{x.rows, x.m}}}, kDepth);
-  const auto b = tensor_map(x.b, x.n, std::array<Dimension, 1>{{{x.rows, x.n}}}, kDepth);
-  const auto groups = static_cast<int>(x.c.size());
-  for (int first = 0; first < groups; first += kMostGroups) {
-    Gradient part{.offsets = x.offsets + first,
-                  .groups = std::min(kMostGroups, groups - first),
-                  .height = static_cast<int>(x.m),
-                  .width = static_cast<int>(x.n),
-                  .counter = launches.counter(),
-                  .c = {}};
-    for (int i = 0; i < part.groups; ++i) part.c[i] = x.c[static_cast<size_t>(first + i)].data;
-    if (x.c.front().type == Type::f32) {
-      launch<T, float>(device, launches, part, x.accumulate, a, b);
-    } else {
-      launch<T, T>(device, launches, part, x.accumulate, a, b);
-    }
-  }
+CUtensorMap map_of(const ConstArray& x, int64_t rows, int64_t width, int box_rows) {
+  return tensor_map(x, width, std::array<Dimension, 1>{{{rows, width}}}, box_rows);
 }
 
 }  // namespace
 
 void hopper_gradient(Device& device, Launches& launches, const GroupedMatmulGradient& x) {
-  if (x.a.type == Type::bf16) {
-    launch<bf16>(device, launches, x);
-  } else {
-    launch<half>(device, launches, x);
-  }
+  const auto launch_type = x.a.type == Type::bf16 ? launch<bf16> : launch<half>;
+  launch_type(device, launches,
+              {.offsets = x.offsets,
+               .groups = 0,
+               .height = static_cast<int>(x.m),
+               .width = static_cast<int>(x.n),
+               .counter = nullptr,
+               .c = {}},
+              x.c, x.accumulate, map_of(x.a, x.rows, x.m, kDepth),
+              map_of(x.b, x.rows, x.n, kDepth));
+}
+
+void hopper_gradient(Device& device, Launches& launches, const GroupedFloat8Gradient& x) {
+  const int64_t depth = grouped_columns(static_cast<int64_t>(x.c.size()), x.rows) / 2;
+  const auto launch_type =
+      x.a.format == Float8::e4m3 ? launch<ptx::E4m3ByE4m3> : launch<ptx::E5m2ByE4m3>;
+  launch_type(device, launches,
+              {.offsets = x.offsets,
+               .groups = 0,
+               .height = static_cast<int>(x.m),
+               .width = static_cast<int>(x.n),
+               .counter = nullptr,
+               .c = {},
+               .a_scale = x.a.scale,
+               .b_scale = x.b.scale},
+              x.c, x.accumulate, map_of({x.a.data, Type::bf16}, x.m, depth, kLeft),
+              map_of({x.b.data, Type::bf16}, x.n, depth, kRight / kCluster));
 }
 
 }  // namespace ferry::kernels::cuda::grouped

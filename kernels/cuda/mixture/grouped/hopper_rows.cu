@@ -19,10 +19,13 @@ struct RowMaps {
 
 struct Rows {
   const int64_t* offsets;
-  int groups, width, depth;  // n and k
+  int groups, width, depth;  // n and k, of 8-bit numbers k / 2
   void* c;
   const CUtensorMap* weights;
-  int* counter;  // of tiles
+  int* counter = nullptr;  // of tiles
+  // The scales of 8-bit numbers; null otherwise.
+  const Float8Scale *row_scale = nullptr, *weight_scales = nullptr;
+  bool shares_scale = false;
 };
 
 struct Tile {
@@ -70,6 +73,8 @@ class RowWalk {
 /// ACROSS: weights are not transposed: each row in memory has one depth.
 template <typename T, bool ACROSS>
 struct Kernel {
+  using C = std::conditional_t<ptx::kIs8Bit<T>, bf16, T>;
+
   static __device__ void copy(const Rows& x, const RowMaps& maps, const Memory& memory) {
     StageCursor<kStages> cursor;
     copy_tiles<RowWalk, Tile>(memory, RowWalk(memory, x), x.counter, [&](const Tile& tile) {
@@ -107,6 +112,12 @@ struct Kernel {
                    multiply<T, N, ACROSS, false>(sums, left, right, k, step > 0 || k > 0);
                  }
                });
+    if constexpr (ptx::kIs8Bit<T>) {
+      const float scale =
+          x.row_scale->inverse * x.weight_scales[x.shares_scale ? 0 : tile.group].inverse;
+#pragma unroll
+      for (float& sum : sums) sum *= scale;
+    }
     write<N>(x, memory, warpgroup, tile, sums);
   }
 
@@ -155,7 +166,7 @@ struct Kernel {
     const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
     const int own_row = lane % 8 + lane / 16 * 8, own_block = thread / 32 * 2 + lane / 8 % 2;
     const int column = first_column + thread % 8 * 8;
-    T* const c = static_cast<T*>(x.c) + int64_t{tile.first_row} * x.width + column;
+    C* const c = static_cast<C*>(x.c) + int64_t{tile.first_row} * x.width + column;
 #pragma unroll
     for (int part = 0; part < (N + 127) / 128; ++part) {
       ptx::sync_some(1 + warpgroup, 128);  // the previous contents have been read
@@ -163,9 +174,9 @@ struct Kernel {
       for (int j = 0; j < 8 && 8 * part + j < N / 16; ++j) {
         const int at = 64 * part + 8 * j, row = 16 * j + own_row;
         ptx::store_turned(results + row * kPanelRow + (own_block ^ row % 8) * 16,
-                          pair(sums[at], sums[at + 1], T()), pair(sums[at + 2], sums[at + 3], T()),
-                          pair(sums[at + 4], sums[at + 5], T()),
-                          pair(sums[at + 6], sums[at + 7], T()));
+                          pair(sums[at], sums[at + 1], C()), pair(sums[at + 2], sums[at + 3], C()),
+                          pair(sums[at + 4], sums[at + 5], C()),
+                          pair(sums[at + 6], sums[at + 7], C()));
       }
       ptx::sync_some(1 + warpgroup, 128);
 #pragma unroll
@@ -198,40 +209,58 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   sync_cluster();  // the other block may still write to this one's memory
 }
 
-template <typename T, bool ACROSS>
-void launch(Device& device, Launches& launches, const Rows& x, const RowMaps& maps) {
-  const auto kernel = rows_kernel<T, ACROSS>;
-  kernel<<<launches.blocks(reinterpret_cast<const void*>(kernel), kThreads, kCluster, kSharedBytes),
-           kThreads, kSharedBytes, device.stream()>>>(x, maps);
-  check_launch("grouped product");
+/// `a` has x.depth columns of 16 bits.
+void launch(Device& device, Launches& launches, void (*kernel)(Rows, RowMaps), const ConstArray& a,
+            int64_t rows, const Rows& x) {
+  RowMaps maps;
+  for (int i = 0; i < kRight / kStep; ++i) {
+    maps.of[i] = tensor_map(a, x.depth, std::array<Dimension, 1>{{{rows, x.depth}}}, 8 * (i + 1));
+  }
+  const int blocks =
+      launches.blocks(reinterpret_cast<const void*>(kernel), kThreads, kCluster, kSharedBytes);
+  for (int first = 0; first < x.groups; first += kMostGroups) {
+    Rows part = x;
+    part.offsets += first;
+    part.groups = std::min(kMostGroups, x.groups - first);
+    part.weights += first;
+    if (!x.shares_scale && x.weight_scales != nullptr) part.weight_scales += first;
+    part.counter = launches.counter();
+    kernel<<<blocks, kThreads, kSharedBytes, device.stream()>>>(part, maps);
+    check_launch("grouped product");
+  }
 }
 
 }  // namespace
 
 void hopper_rows(Device& device, Launches& launches, const GroupedMatmul& x,
                  const CUtensorMap* weights) {
-  RowMaps maps;
-  for (int i = 0; i < kRight / kStep; ++i) {
-    maps.of[i] = tensor_map(x.a, x.k, std::array<Dimension, 1>{{{x.rows, x.k}}}, 8 * (i + 1));
-  }
-  const auto groups = static_cast<int>(x.b.size());
-  for (int first = 0; first < groups; first += kMostGroups) {
-    const Rows part{.offsets = x.offsets + first,
-                    .groups = std::min(kMostGroups, groups - first),
-                    .width = static_cast<int>(x.n),
-                    .depth = static_cast<int>(x.k),
-                    .c = x.c.data,
-                    .weights = weights + first,
-                    .counter = launches.counter()};
-    const bool is_bf16 = x.a.type == Type::bf16;
-    if (x.b_transposed) {
-      is_bf16 ? launch<bf16, false>(device, launches, part, maps)
-              : launch<half, false>(device, launches, part, maps);
-    } else {
-      is_bf16 ? launch<bf16, true>(device, launches, part, maps)
-              : launch<half, true>(device, launches, part, maps);
-    }
-  }
+  const bool is_bf16 = x.a.type == Type::bf16;
+  const auto kernel = x.b_transposed
+                          ? (is_bf16 ? rows_kernel<bf16, false> : rows_kernel<half, false>)
+                          : (is_bf16 ? rows_kernel<bf16, true> : rows_kernel<half, true>);
+  launch(device, launches, kernel, x.a, x.rows,
+         {.offsets = x.offsets,
+          .groups = static_cast<int>(x.b.size()),
+          .width = static_cast<int>(x.n),
+          .depth = static_cast<int>(x.k),
+          .c = x.c.data,
+          .weights = weights});
+}
+
+void hopper_rows(Device& device, Launches& launches, const GroupedFloat8Matmul& x,
+                 const CUtensorMap* weights) {
+  const auto kernel = x.a.format == Float8::e4m3 ? rows_kernel<ptx::E4m3ByE4m3, false>
+                                                 : rows_kernel<ptx::E4m3ByE5m2, false>;
+  launch(device, launches, kernel, {x.a.data, Type::bf16}, x.rows,
+         {.offsets = x.offsets,
+          .groups = static_cast<int>(x.groups),
+          .width = static_cast<int>(x.n),
+          .depth = static_cast<int>(x.k / 2),
+          .c = x.c.data,
+          .weights = weights,
+          .row_scale = x.a.scale,
+          .weight_scales = x.scales,
+          .shares_scale = x.shares_scale});
 }
 
 }  // namespace ferry::kernels::cuda::grouped

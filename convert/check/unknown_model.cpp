@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "convert/check/embedding.h"
+#include "convert/check/final_norm.h"
+#include "convert/check/layers.h"
 #include "convert/check/mtp.h"
 #include "convert/check/stacks.h"
 #include "convert/config_value.h"
@@ -27,10 +29,12 @@ int64_t first_of(const json& config, std::initializer_list<const char*> keys) {
 }
 
 // What the first layer of a type lacks, after the layer's number: the norm of what an embedding has
-// normalised, or the scale of an earlier layer's router.
-// Source: transformers modeling_modernbert.py, modeling_modernbert_decoder.py, modeling_zaya.py.
+// normalised, the scale of an earlier layer's router, or the norm after experts.
+// Source: transformers modeling_modernbert.py, modeling_modernbert_decoder.py, modeling_zaya.py,
+// modeling_axk1.py.
 std::string_view not_in_the_first_layer_of(std::string_view model_type) {
   if (model_type == "modernbert" || model_type == "modernbert-decoder") return "attn_norm.";
+  if (model_type == "axk1") return "post_mlp_layernorm.";
   if (model_type == "zaya") return "mlp.gate.router_states_scale";
   return {};
 }
@@ -46,7 +50,13 @@ class Comparison {
 
   void run() {
     find_decoder();
-    if (decoder_ != nullptr) compare_layers();
+    for (const Stack& stack : stacks_) {
+      if (&stack != decoder_) compare_with_each_other(stack, {}, {}, findings_);
+    }
+    if (decoder_ != nullptr) {
+      compare_layers();
+      find_missing_final_norm(catalog_, *decoder_, text_of(config_, "model_type", ""), findings_);
+    }
     compare_embedding();
   }
 
@@ -137,11 +147,26 @@ class Comparison {
     const auto of_tokens = std::ranges::count_if(catalog_.entries, [&](const Entry& entry) {
       return entry.shape.size() > 1 && std::ranges::max(entry.shape) >= rows;
     });
-    if (of_tokens > (is_untied() ? 1 : 0)) return;
+    if (of_tokens > (is_untied() ? 1 : 0)) return miss_embedding_unless_tied();
     findings_.problem(
         "missing", "the embedding",
         fmt::format("the embedding is missing: {} of the tensors {} {} rows",
                     is_untied() ? "no two" : "none", is_untied() ? "have" : "has", rows));
+  }
+
+  // Where config.json does not say whether the output layer is the embedding, its class does.
+  void miss_embedding_unless_tied() {
+    const bool has_output_layer = std::ranges::any_of(catalog_.entries, [](const Entry& entry) {
+      return entry.name.ends_with(kOutputLayerName) && entry.shape.size() == 2;
+    });
+    if (!has_output_layer || whole_config_.contains("tie_word_embeddings") ||
+        config_.contains("tie_word_embeddings")) {
+      return;
+    }
+    findings_.warning("missing", "the embedding",
+                      fmt::format("the embedding is missing unless it is {}, too, of which "
+                                  "config.json says nothing (tie_word_embeddings)",
+                                  kOutputLayerName));
   }
 
   // In a model of several parts, the outermost configuration decides.

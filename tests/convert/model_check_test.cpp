@@ -225,16 +225,21 @@ TEST(ModelCheck, ComparesUnknownModelsWithTheirConfig) {
               Contains(HasSubstr("model.layers.0.mlp.experts.*.up_proj.weight: 3 of 4 experts")));
 }
 
-TEST(ModelCheck, ComparesLayersOfUnknownModels) {
-  File file("qwen3");
-  file.config["num_hidden_layers"] = 4;
-  for (const std::string layer : {"2", "3"}) {
+// Layers up to `layers`, each with the tensors of the layer `of`.
+void deepen(File& file, int64_t of, int64_t layers) {
+  const auto layer = [](int64_t number) { return fmt::format("layers.{}.", number); };
+  for (int64_t i = file.config["num_hidden_layers"]; i < layers; ++i) {
     for (const auto& [name, tensor] : std::map(file.tensors)) {
-      if (name.find("layers.1.") != name.npos) {
-        file.tensors[replaced(name, "layers.1.", "layers." + layer + ".")] = tensor;
-      }
+      if (name.find(layer(of)) == name.npos) continue;
+      file.tensors[replaced(name, layer(of), layer(i))] = tensor;
     }
   }
+  file.config["num_hidden_layers"] = layers;
+}
+
+TEST(ModelCheck, ComparesLayersOfUnknownModels) {
+  File file("qwen3");
+  deepen(file, 1, 4);
   make_unknown(file);
   ASSERT_THAT(problems(file), IsEmpty());
   const auto whole = file.tensors;
@@ -251,6 +256,107 @@ TEST(ModelCheck, ComparesLayersOfUnknownModels) {
   file.tensors[norm].data.resize(whole.at(norm).data.size() / 2);
   EXPECT_THAT(problems(file), IsEmpty());
   EXPECT_THAT(check_model(file.open()).warnings, ElementsAre(HasSubstr(norm + ": is bfloat16")));
+}
+
+// A dense layer before three with experts has no other of its kind, but the same attention.
+TEST(ModelCheck, ComparesPartsOfLayersWithFewOfTheirKind) {
+  File file("deepseek_v2");
+  ASSERT_FALSE(file.tensors.contains("model.layers.0.mlp.gate.weight"));
+  ASSERT_TRUE(file.tensors.contains("model.layers.1.mlp.gate.weight"));
+  deepen(file, 1, 5);
+  make_unknown(file);
+  const auto warnings_without = [&](const std::string& part) {
+    File less = file;
+    std::erase_if(less.tensors, [&](const auto& each) { return each.first.starts_with(part); });
+    EXPECT_THAT(problems(less), IsEmpty()) << part;
+    return check_model(less.open()).warnings;
+  };
+  EXPECT_THAT(warnings_without("no such tensor"), IsEmpty());
+  for (const std::string name : {"model.layers.0.self_attn.o_proj.weight",
+                                 "model.layers.0.post_attention_layernorm.weight"}) {
+    EXPECT_THAT(warnings_without(name), ElementsAre(HasSubstr(name + " is missing"))) << name;
+  }
+  EXPECT_THAT(warnings_without("model.layers.0.self_attn."),
+              Contains(HasSubstr("model.layers.0.self_attn.o_proj.weight is missing")));
+  // A type of its own may be why a layer lacks something.
+  file.config["layer_types"] = {"dense", "a", "a", "a", "a"};
+  EXPECT_THAT(warnings_without("model.layers.0.self_attn.o_proj.weight"), IsEmpty());
+}
+
+TEST(ModelCheck, FindsLayersThatLostAllExperts) {
+  for (const std::string name : {"deepseek_v2", "qwen3_moe"}) {  // with shared experts and without
+    File file(name);
+    deepen(file, 1, 5);
+    make_unknown(file);
+    std::erase_if(file.tensors, [](const auto& each) {
+      return each.first.starts_with("model.layers.3.mlp.experts.");
+    });
+    const auto [problems, warnings] = check_model(file.open());
+    std::vector<std::string> all = problems;
+    all.insert(all.end(), warnings.begin(), warnings.end());
+    EXPECT_THAT(all, Contains(HasSubstr("layers.3.mlp.experts.*.up_proj.weight is missing")))
+        << name;
+  }
+}
+
+TEST(ModelCheck, ComparesLayersOfAllPartsOfUnknownModels) {
+  File file("qwen3");
+  deepen(file, 1, 4);
+  make_unknown(file);
+  for (int64_t i = 0; i < 4; ++i) {
+    for (const std::string part : {"norm.weight", "mlp.0.weight", "mlp.2.weight"}) {
+      file.tensors[fmt::format("vision.blocks.{}.{}", i, part)] = file.tensors["model.norm.weight"];
+    }
+  }
+  ASSERT_THAT(problems(file), IsEmpty());
+  file.tensors.erase("vision.blocks.2.mlp.2.weight");
+  EXPECT_THAT(problems(file), ElementsAre(HasSubstr("vision.blocks.2.mlp.2.weight is missing")));
+}
+
+TEST(ModelCheck, SaysThatTheNormAfterTheLayersIsMissing) {
+  int checked = 0;
+  for (const std::string& name : model_names()) {
+    File file(name);
+    make_unknown(file);
+    EXPECT_THAT(check_model(file.open()).warnings, IsEmpty()) << name;
+    for (const std::string norm : {"model.norm", "model.language_model.norm", "backbone.norm_f",
+                                   "transformer.ln_f", "model.final_layernorm"}) {
+      const std::string weight = norm + ".weight", bias = norm + ".bias";
+      if (!file.tensors.contains(weight)) continue;
+      ++checked;
+      const Bytes kept = file.tensors[weight];
+      const bool has_bias = file.tensors.contains(bias);
+      file.tensors.erase(weight);
+      if (has_bias) {
+        EXPECT_THAT(problems(file), ElementsAre(HasSubstr(weight + " is missing"))) << name;
+        file.tensors[weight] = kept;
+        file.tensors.erase(bias);
+        EXPECT_THAT(check_model(file.open()).warnings,
+                    ElementsAre(HasSubstr(bias + " is missing")));
+        file.tensors.erase(weight);
+      }
+      EXPECT_THAT(problems(file), IsEmpty()) << name;
+      EXPECT_THAT(check_model(file.open()).warnings,
+                  ElementsAre(HasSubstr("the norm after the layers is missing")))
+          << name;
+    }
+  }
+  EXPECT_EQ(checked, static_cast<int>(model_names().size()));
+}
+
+TEST(ModelCheck, TakesTheOutputLayerForTheEmbeddingWhereNobodySaysThatItIsNot) {
+  File file("qwen3");
+  make_unknown(file);
+  file.tensors["lm_head.weight"] = file.tensors["model.embed_tokens.weight"];
+  file.tensors.erase("model.embed_tokens.weight");
+  const auto warnings = [&] { return check_model(file.open()).warnings; };
+  file.config["tie_word_embeddings"] = true;
+  EXPECT_THAT(warnings(), IsEmpty());
+  file.config.erase("tie_word_embeddings");
+  EXPECT_THAT(problems(file), IsEmpty());
+  EXPECT_THAT(warnings(), ElementsAre(HasSubstr("the embedding is missing unless it is lm_head")));
+  file.config["tie_word_embeddings"] = false;
+  EXPECT_THAT(problems(file), ElementsAre(HasSubstr("the embedding is missing")));
 }
 
 // transformers drops MTP layers when it saves a model, but not their number.

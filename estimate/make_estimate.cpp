@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "ckpt/base/checked.h"
 #include "ckpt/base/error.h"
 #include "ckpt/megatron/state/vocabulary.h"
+#include "convert/arguments/argument_table.h"
 #include "convert/arguments/arguments.h"
 #include "estimate/layouts.h"
 #include "trainer/arguments/complete.h"
@@ -56,40 +58,25 @@ ParameterCounts count_parameters(const TrainArguments& a, const std::vector<Mode
   return counts;
 }
 
-// The model of the arguments, with what they have no words for as `described` has it.
+// What is described, with what the arguments say: they may be other than those of that model.
 Architecture architecture_of(const TrainArguments& a,
                              const std::optional<Architecture>& described) {
   const LoadedValue args = namespace_of(a);
-  Architecture architecture = read_arguments(args.value, "the arguments").architecture;
-  if (!described) return architecture;
-  static_cast<PositionSettings&>(architecture) = *described;
-  static_cast<LinearAttentionSizes&>(architecture) = *described;
-  static_cast<HybridSizes&>(architecture) = *described;
-  static_cast<IndexerSizes&>(architecture) = *described;
-  static_cast<LayerEmbeddingSizes&>(architecture) = *described;
-  constexpr bool Architecture::*kOfLayerSpecs[] = {
-      &Architecture::input_norms,       &Architecture::output_norms,
-      &Architecture::norms_all_heads,   &Architecture::qk_norm,
-      &Architecture::scales_embedding,  &Architecture::norm_modules,
-      &Architecture::scales_layers,     &Architecture::norms_values,
-      &Architecture::attention_by_kind, &Architecture::full_keys_are_values,
-      &Architecture::doubles_ffn,       &Architecture::norms_parts};
-  for (bool Architecture::*const member : kOfLayerSpecs)
-    architecture.*member = (*described).*member;
-  if (described->activation == Activation::tanh_geglu) {
-    architecture.activation = described->activation;
+  const Architecture said = read_arguments(args.value, "the arguments").architecture;
+  if (!described) return said;
+  Architecture architecture = *described;
+  for (const Argument& argument : plain_arguments()) {
+    const bool is_said = std::ranges::any_of(argument_rows(), [&](const ArgumentRow& row) {
+      return row.name() == argument.name && is_of_size(row);
+    });
+    if (!is_said) continue;
+    std::visit([&](auto member) { architecture.*member = said.*member; }, argument.member);
   }
-  architecture.window = described->window;
-  architecture.windowed_layers = described->windowed_layers;
-  architecture.full_head_dim = described->full_head_dim;
-  architecture.full_groups = described->full_groups;
-  architecture.kv_taking_layers = described->kv_taking_layers;
-  architecture.output_gate = described->output_gate;
-  architecture.sinks = described->sinks;
-  architecture.glu_clamp = described->glu_clamp;
-  architecture.glu_offset = described->glu_offset;
-  architecture.expert_width = described->expert_width;
-  if (described->is_hybrid()) architecture.moe_layers = described->moe_layers;
+  architecture.groups = said.groups;
+  architecture.tied = said.tied;
+  architecture.norm = said.norm;
+  if (described->activation != Activation::tanh_geglu) architecture.activation = said.activation;
+  if (!described->is_hybrid()) architecture.moe_layers = said.moe_layers;
   return architecture;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -101,24 +100,22 @@ class Writer {
     say("--softmax-type learnable");
   }
 
-  // What layers with and without a window differ in, where no row above writes it.
+  // What only layers with attention by kind have an argument for.
   void check_kinds() {
-    const std::span<const Argument> all = plain_arguments();
-    for (const Argument& argument : all) {
-      const auto is_same = [&](const Argument& other) { return other.member == argument.member; };
-      const bool is_written = std::ranges::any_of(
-          all, [&](const Argument& other) { return is_same(other) && has_argument(other.of, a_); });
-      const bool is_of_kinds = argument.of == ArgumentOf::attention_kinds ||
-                               argument.of == ArgumentOf::dense_kinds ||
-                               argument.of == ArgumentOf::mixture_kinds;
-      if (!is_of_kinds || is_written || &*std::ranges::find_if(all, is_same) != &argument) continue;
-      const bool is_base = argument.member == decltype(argument.member)(&A::windowed_rope_theta);
-      if (is_base && (a_.window == 0 || a_.scales_embedding)) continue;  // write_positions()
+    Architecture by_kind = a_;
+    by_kind.attention_by_kind = true;
+    by_kind.norms_parts = false;
+    by_kind.rope_theta = A().rope_theta;          // rotary_base, for all layers
+    if (a_.window == 0 || a_.scales_embedding) {  // write_positions()
+      by_kind.windowed_rope_theta = A().windowed_rope_theta;
+    }
+    for (const Argument& argument : plain_arguments()) {
+      if (has_argument(argument.of, a_) || !has_argument(argument.of, by_kind)) continue;
       std::visit(
           [&](auto member) {
-            if (a_.*member == A().*member) return;
+            if (by_kind.*member == A().*member) return;
             problem("its {} is {}, which only Gemma's layer specs in Megatron Bridge know",
-                    argument.name, a_.*member);
+                    argument.name, by_kind.*member);
           },
           argument.member);
     }
@@ -126,7 +123,14 @@ class Writer {
 
   void write_layer_spec() {
     const LayerSpec* spec = layer_spec_of(a_);
-    if (spec == nullptr) {
+    Architecture other_router = a_;
+    other_router.expert_bias = !a_.expert_bias;
+    if (spec == nullptr && layer_spec_of(other_router) != nullptr) {
+      problem(
+          "its router has {} bias on its scores (moe_router_enable_expert_bias), otherwise than "
+          "in the layer spec of Megatron Bridge that norms as it does",
+          a_.expert_bias ? "a" : "no");
+    } else if (spec == nullptr) {
       problem(
           "its layers norm otherwise (only what attention and MLP give, or all heads at once) than "
           "those of Megatron-LM and of the layer specs of Megatron Bridge");

@@ -176,8 +176,9 @@ void fail_missing(const FileSystem& file_system, const std::string& path) {
       is_hub_name(path) &&
       file_system.status(path.substr(0, path.find('/'))).kind == PathKind::missing;
   fail(ErrorKind::not_found, "{} does not exist, or is a link to something that does not{}", path,
-       may_be_hub ? "; a model of the Hugging Face hub is downloaded first: " + download_of(path)
-                  : "");
+       may_be_hub ? "; check the path, or download it if it is a model of the Hugging Face hub: " +
+                        download_of(path)
+                  : "; check the path");
 }
 
 std::string other_file(const ReadableFile& file) {

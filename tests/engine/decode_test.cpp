@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "ckpt/base/cast.h"
@@ -55,9 +56,10 @@ void expect_all(Code code, DType stored = DType::u8,
     for (const int64_t less : {0, 1, 30}) {
       const int64_t count = codes - first - less;
       std::vector<float> values(static_cast<size_t>(count));
+      const RowScales row{scales.data(), zeros.data(), 0, 48, 5};
       Decoder(code, stored)
-          .decode(bytes.data(), first, count, {scales.data(), zeros.data(), 0, 48, 5},
-                  values.data());
+          .decode(bytes.data(), first, count, row, DType::f32,
+                  reinterpret_cast<std::byte*>(values.data()));
       for (int64_t i = 0; i < count; ++i) {
         const auto block = static_cast<size_t>((i + 5) / 48);
         const float expected =
@@ -70,6 +72,40 @@ void expect_all(Code code, DType stored = DType::u8,
       }
     }
   }
+}
+
+// From each code to bf16 with scales of blocks of several widths, some of them no numbers, is what
+// rounding the fp32 values gives.
+void expect_rounded(const std::vector<std::byte>& some) {
+  std::vector<std::byte> bytes;
+  for (int i = 0; i < 12; ++i) bytes.insert(bytes.end(), some.begin(), some.end());
+  std::vector<float> scales(bytes.size());
+  for (size_t i = 0; i < scales.size(); ++i) {
+    // Every third one makes values halfway between two of bf16.
+    scales[i] =
+        i % 3 == 0 ? 1 + 0x1p-8F * static_cast<float>(i % 8) : 0.0007F * static_cast<float>(i);
+  }
+  scales[7] = std::numeric_limits<float>::infinity();
+  scales[9] = std::numeric_limits<float>::quiet_NaN();
+  const Decoder decoder(Code::element, DType::f8_e4m3);
+  for (const int64_t block : {16, 32, 48, 128, 5000}) {
+    for (const int64_t into : {0, 3}) {
+      for (const int64_t count : {1, 127, 128, 300, 3000}) {
+        const RowScales row{scales.data(), nullptr, 0, block, into};
+        const auto values = static_cast<size_t>(count);
+        std::vector<std::byte> exact(4 * values), rounded(2 * values), expected(2 * values);
+        decoder.decode(bytes.data(), 1, count, row, DType::f32, exact.data());
+        decoder.decode(bytes.data(), 1, count, row, DType::bf16, rounded.data());
+        convert(exact.data(), 4, DType::f32, expected.data(), 2, DType::bf16, count);
+        ASSERT_EQ(rounded, expected) << block << " " << into << " " << count;
+      }
+    }
+  }
+}
+
+TEST(Decode, E4m3ToBf16) {
+  expect_rounded(all_bytes());
+  expect_rounded(normal_bytes());
 }
 
 TEST(Decode, E4m3) { expect_all(Code::element, DType::f8_e4m3); }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ckpt/base/dtype.h"
 #include "ckpt/core/quantised.h"
 
 namespace ferry {
@@ -25,6 +26,16 @@ struct RowScales {
   float zero = 0;
   int64_t block = 1;  // codes that have one scale
   int64_t into = 0;   // codes of the first block that come before the first one
+
+  /// The scales from `codes` codes later on.
+  RowScales after(int64_t codes) const {
+    RowScales later = *this;
+    const int64_t blocks = (into + codes) / block;
+    later.scales += blocks;
+    if (zeros != nullptr) later.zeros += blocks;
+    later.into = (into + codes) % block;
+    return later;
+  }
 };
 
 /// Tables of what codes stand for. Safe from several threads.
@@ -33,12 +44,15 @@ class Decoder {
   /// `stored`: of the elements that codes of Code::element are.
   Decoder(Code code, DType stored);
 
-  /// values[i] = (codes[first + i] - zero point) x scale, in fp32. `codes` is where a row of bytes
-  /// begins.
-  void decode(const std::byte* codes, int64_t first, int64_t count, const RowScales& scales,
-              float* values) const;
+  /// values[i] = (codes[first + i] - zero point) x scale, in fp32, and then rounded to `dtype`.
+  /// `codes` is where a row of bytes begins; values follow each other.
+  void decode(const std::byte* codes, int64_t first, int64_t count, RowScales scales, DType dtype,
+              std::byte* values) const;
 
  private:
+  void decode_exact(const uint8_t* codes, int64_t first, int64_t count, const RowScales& scales,
+                    float* values) const;
+
   Code code_;
   bool is_e4m3_;
   std::array<float, 256> values_{};  // of each code that a byte may be

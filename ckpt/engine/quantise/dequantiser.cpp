@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kStripValues = 128 << 10;  // with their codes they stay in a core's cache
 constexpr int64_t kMostCodes = 1 << 20;      // codes that are read for a strip
-constexpr int64_t kRoundedAtOnce = 2048;     // values that are fp32 before they are rounded
 constexpr int64_t kWordZeros = 8;            // zero points in a word of 32 bits
 
 bool is_over_rows(const Loop& loop, size_t rank) {
@@ -57,15 +56,15 @@ class Dequantiser::Strip {
   int64_t width() const { return bounds_.size.back(); }
   int64_t first_column() const { return bounds_.offset.back(); }
 
-  // Values of the bounds' columns in the row at some coordinates, of which the last is not used.
-  void decode(const Dims& row, int64_t column, int64_t count, float* values) const {
+  // Values of the row at some coordinates, of which the last is not used.
+  void decode(const Dims& row, DType dtype, std::byte* values) const {
     int64_t code_row = 0, block_row = 0;
     for (size_t axis = 0; axis + 1 < rank_; ++axis) {
       code_row = code_row * bounds_.size[axis] + row[axis] - bounds_.offset[axis];
       block_row =
           block_row * blocks_.size[axis] + row[axis] / form_.block[axis] - blocks_.offset[axis];
     }
-    const int64_t first = bounds_.offset.back() + column;
+    const int64_t first = first_column();
     const int64_t block = first / form_.block.back() - blocks_.offset.back();
     const int64_t at = block_row * blocks_.size.back() + block;
     RowScales scales;
@@ -74,8 +73,8 @@ class Dequantiser::Strip {
     scales.zero = form_.zero;
     scales.block = form_.block.back();
     scales.into = first % form_.block.back();
-    decoder_.decode(codes_.data() + code_row * row_bytes_, first - first_code_, count, scales,
-                    values);
+    decoder_.decode(codes_.data() + code_row * row_bytes_, first - first_code_, width(), scales,
+                    dtype, values);
   }
 
  private:
@@ -242,7 +241,6 @@ void Dequantiser::gather(const Transfer& transfer, const Move& move, std::byte* 
                         });
   std::byte* const values =
       in_place ? to : values_.take(static_cast<uint64_t>(rows * width * bytes)).data();
-  std::array<float, kRoundedAtOnce> exact;
   for (int64_t row = 0; row < rows; ++row) {
     Dims at = move.in_origin;
     int64_t place = in_place ? 0 : row * width * bytes;
@@ -253,12 +251,7 @@ void Dequantiser::gather(const Transfer& transfer, const Move& move, std::byte* 
       at[static_cast<size_t>(loop.in_axis)] += index * loop.in_step;
       if (in_place) place += index * strides[i];
     }
-    for (int64_t column = 0; column < width; column += kRoundedAtOnce) {
-      const int64_t count = std::min(kRoundedAtOnce, width - column);
-      strip.decode(at, column, count, exact.data());
-      convert(reinterpret_cast<const std::byte*>(exact.data()), sizeof(float), DType::f32,
-              values + place + column * bytes, bytes, dtype, count);
-    }
+    strip.decode(at, dtype, values + place);
   }
   if (in_place) return;
   std::vector<int64_t> from_strides;

@@ -11,10 +11,12 @@ namespace ferry::kernels {
 /// Its memory has addresses but must not be accessed.
 class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
  public:
-  /// Stands in for kernels of a device of this kind.
-  explicit PlanningKernels(DeviceKind kind = DeviceKind::host) : kind_(kind) {}
+  /// Stands in for kernels of a device of this kind; GPUs are Hoppers unless said otherwise.
+  explicit PlanningKernels(DeviceKind kind = DeviceKind::host, bool has_grouped_float8 = true)
+      : kind_(kind), has_grouped_float8_(has_grouped_float8) {}
 
   DeviceKind kind() const noexcept override { return kind_; }
+  bool has_grouped_float8() const noexcept override { return has_grouped_float8_; }
   /// Total bytes allocated, including freed ones.
   int64_t bytes() const noexcept { return bytes_; }
   /// Multiplications and additions of matrix products and attention, each counted as one.
@@ -42,6 +44,7 @@ class PlanningKernels final : public ForwardingKernels<PlanningKernels> {
 
  private:
   DeviceKind kind_;
+  bool has_grouped_float8_;
   int64_t bytes_ = 0, attention_bytes_ = 0, fused_attention_bytes_ = 0;
   double operations_ = 0;
   // Invalid addresses: bits 48 to 63 are neither all zeros nor all ones, and bit 55 is set, which

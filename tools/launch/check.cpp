@@ -69,6 +69,7 @@ void plan_launch(const LaunchConfiguration& configuration, TrainArguments& argum
   for (const std::string& warning : loop_warnings(arguments)) {
     check.notes.push_back("WARNING: " + warning);
   }
+  if (!plan.note.empty()) check.notes.push_back(plan.note);
   check.plan = plan_text(arguments, plan.model, plan.stages) +
                staging_plan_text(plan.stages, 1, UINT64_MAX);  // hosts are elsewhere
   // The first job of a chain finds nothing in --load.

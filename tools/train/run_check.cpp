@@ -32,9 +32,10 @@ TrainArguments read_run_arguments(std::span<const std::string> words, const Laun
 
 RunPlan plan_run(const TrainArguments& arguments, bool on_gpus) {
   check_run(arguments);
-  RunPlan plan{model_of(arguments, nullptr), {}};
+  RunPlan plan{model_of(arguments, nullptr), {}, {}};
   plan.stages = memory_plan(arguments, plan.model,
                             on_gpus ? kernels::DeviceKind::gpu : kernels::DeviceKind::host);
+  plan.note = bf16_experts_note(arguments, plan.model.architecture);
   return plan;
 }
 

@@ -22,10 +22,12 @@ TrainArguments read_arguments_alone(std::span<const std::string> words, const La
 /// Completes arguments with what the tokenizer's files say.
 void complete_with_tokenizer(TrainArguments& arguments);
 
-/// What a run of complete arguments takes. Refuses what it would fail at later.
+/// What a run of complete arguments takes, and what it would say of the model (`note`, if not
+/// empty). Refuses what it would fail at later.
 struct RunPlan {
   RunModel model;
   std::vector<StagePlan> stages;
+  std::string note;
 };
 RunPlan plan_run(const TrainArguments& arguments, bool on_gpus);
 

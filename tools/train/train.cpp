@@ -287,6 +287,7 @@ int run_train(std::span<const std::string> words, const TrainLaunch& launch) {
         for (const std::string& warning : check_inputs(posix_file_system(), arguments)) {
           print_aside("WARNING: " + warning + "\n");
         }
+        if (!plan.note.empty()) print_aside(plan.note + "\n");
         print(plan_text(arguments, plan.model, plan.stages) +
               staging_plan_text(plan.stages, here, available_host_memory()));
       }

@@ -55,7 +55,7 @@ std::unique_ptr<const Source> LanguageModel::take_source() { return std::move(so
 
 // Data are checked, found and ordered before any of the model's memory is allocated.
 void LanguageModel::build(RunLog& log) {
-  timers_ = &log.timers();
+  log_ = &log;
   log.write_arguments();
   for (const std::string& note : start_notes_) log.write(fmt::format(" > {}\n", note));
   for (const std::string& warning : start_warnings_) log.warn(warning);
@@ -72,7 +72,7 @@ void LanguageModel::build(RunLog& log) {
         "that is "
         "built from source is several times as fast in bf16 on this processor\n");
   }
-  check_float8(log);
+  check_float8();
   rank_.emplace(arguments_, model_, setup_.group->rank(), *device_, source_path_);
   if (!datasets_.train || arguments_.skip_train) return;
   sampler_.emplace(sampler_of(*datasets_.train));
@@ -81,7 +81,7 @@ void LanguageModel::build(RunLog& log) {
   });
 }
 
-void LanguageModel::check_float8(RunLog& log) const {
+void LanguageModel::check_float8() const {
   if (arguments_.fp8.empty()) return;
   if (!device_->kernels->has_float8()) {
     fail(ErrorKind::unsupported,
@@ -89,11 +89,9 @@ void LanguageModel::check_float8(RunLog& log) const {
          "capability 9.0, Hopper, or later): leave it out",
          arguments_.fp8);
   }
-  const std::string reason =
-      bf16_experts_reason(arguments_, model_.architecture, *device_->kernels);
-  if (!reason.empty()) {
-    log.write(fmt::format(" > --fp8-format: routed experts run in bf16: {}\n", reason));
-  }
+  const std::string note =
+      bf16_experts_note(arguments_, model_.architecture, device_->kernels->has_grouped_float8());
+  if (!note.empty()) log_->write(fmt::format(" > {}\n", note));
 }
 
 // One rank builds what the cache lacks, then the others find it there.
@@ -123,7 +121,9 @@ void LanguageModel::initialize() {
 }
 
 std::string LanguageModel::description() const {
-  return plan_text(arguments_, model_, memory_plan(arguments_, model_, device_->kernels->kind()));
+  return plan_text(arguments_, model_,
+                   memory_plan(arguments_, model_, device_->kernels->kind(), {},
+                               device_->kernels->has_grouped_float8()));
 }
 
 void LanguageModel::begin_step(int64_t number) {
@@ -137,7 +137,7 @@ void LanguageModel::train(const StepSamples& samples, double loss_scale) {
   const int64_t consumed =
       has_phases ? (iteration_ - phase_.first) * batch.global : samples.consumed;
   rank_->pipeline.train(batch.micro_batches, loss_scale, [&](int64_t number, Batch& micro_batch) {
-    const TimerScope timer(*timers_, "batch-generator", 2);
+    const TimerScope timer(log_->timers(), "batch-generator", 2);
     const bool is_last = number + 1 == batch.micro_batches;
     const BatchAhead::Place next{consumed + (is_last ? batch.running : 0),
                                  is_last ? 0 : number + 1};
@@ -163,12 +163,24 @@ TrainedModel::Objects LanguageModel::objects() {
 
 void LanguageModel::set_objects(const Objects& objects, const std::string& path) {
   if (!rank_->float8) return;
+  Float8State& float8 = *rank_->float8;
   for (const auto& [name, object] : objects) {
     if (name != kFloat8Scaling) continue;
-    Float8State& float8 = *rank_->float8;
     float8.set_numbers(*device_->kernels, read_float8_scaling(object.value, float8.names(),
                                                               float8.numbers_of_tensor(), path));
   }
+  // A checkpoint of another program, of a run without FP8, or of one that had fewer layers in it.
+  std::vector<double> are_new = float8.without_history();
+  rank_->grid.world().add_numbers(are_new);
+  const auto is_new = [](double ranks) { return ranks > 0; };
+  const auto first = std::ranges::find_if(are_new, is_new);
+  if (first == are_new.end()) return;
+  log_->write(
+      fmt::format(" > {} has no FP8 scales of {} linear layers (the first is {}): their first step "
+                  "takes scales "
+                  "from its own values, and their histories begin anew\n",
+                  path, std::ranges::count_if(are_new, is_new),
+                  float8.names()[static_cast<size_t>(first - are_new.begin())]));
 }
 
 NamedLosses LanguageModel::end_step(const StepSamples& samples) {

@@ -46,7 +46,7 @@ class LanguageModel final : public TrainedModel {
 
  private:
   void open_data(RunLog& log);
-  void check_float8(RunLog& log) const;
+  void check_float8() const;
   Sampler sampler_of(const Dataset& dataset) const;
   void read(Sampler& sampler, const Dataset& dataset, const BatchAhead::Place& place,
             Batch& batch) const;
@@ -65,7 +65,7 @@ class LanguageModel final : public TrainedModel {
   std::optional<RankDevice> device_;
   std::optional<RankModel> rank_;
   std::optional<Sampler> sampler_;
-  Timers* timers_ = nullptr;
+  RunLog* log_ = nullptr;
   std::map<DataSplit, Sampler> samplers_;    // for evaluations
   std::optional<BatchAhead> batches_ahead_;  // last: destroyed before what it reads from
 };

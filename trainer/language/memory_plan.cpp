@@ -28,7 +28,8 @@ int64_t sum_bytes(Grid& grid) {
 }  // namespace
 
 std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model,
-                                   kernels::DeviceKind kind, const std::string& path) {
+                                   kernels::DeviceKind kind, const std::string& path,
+                                   bool has_grouped_float8) {
   const GridSizes sizes(model.run());
   const BatchSizes batches = batch_sizes(arguments);
   const int64_t micro_batches = batch_at(batches, batches.steps.back().from_samples).micro_batches;
@@ -38,7 +39,7 @@ std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunMod
     place.stage = stage;
     const auto own = static_cast<int>(sizes.rank_of(place));
     RankDevice device;
-    device.kernels = std::make_unique<kernels::PlanningKernels>(kind);
+    device.kernels = std::make_unique<kernels::PlanningKernels>(kind, has_grouped_float8);
     device.make_communicator = [own](int, const std::vector<int>& members) {
       const auto at = std::find(members.begin(), members.end(), own) - members.begin();
       return std::make_unique<PlanningCommunicator>(static_cast<int>(at),

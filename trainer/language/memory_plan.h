@@ -32,8 +32,10 @@ struct StagePlan {
 
 /// The plans by stage, measured by running the ranks' own code over kernels that do nothing.
 /// `path`: the checkpoint that the model's tensors come from, if any, as for RankModel.
+/// `has_grouped_float8`: of the device's kernels.
 std::vector<StagePlan> memory_plan(const TrainArguments& arguments, const RunModel& model,
-                                   kernels::DeviceKind kind, const std::string& path = "");
+                                   kernels::DeviceKind kind, const std::string& path = "",
+                                   bool has_grouped_float8 = true);
 
 /// A table, preceded by the model's parameters and operations per token.
 std::string plan_text(const TrainArguments& arguments, const RunModel& model,

@@ -219,16 +219,19 @@ PipelineOptions pipeline_options(const TrainArguments& arguments) {
   return options;
 }
 
-std::string bf16_experts_reason(const TrainArguments& arguments, const Architecture& a,
-                                const kernels::Kernels& kernels) {
-  if (a.experts == 0) return {};
+std::string bf16_experts_note(const TrainArguments& arguments, const Architecture& a,
+                              bool has_grouped_float8) {
+  constexpr const char* kNote = "--fp8-format: routed experts run in bf16: ";
+  if (arguments.fp8.empty() || a.experts == 0) return {};
   const int64_t width = a.expert_ffn / arguments.expert_tensor_parallel_size.value_or(1);
   if (width % kernels::kFloat8Multiple != 0) {
-    return fmt::format("an expert is {} wide on a rank, and FP8 products need multiples of {}",
-                       width, kernels::kFloat8Multiple);
+    return fmt::format("{}an expert is {} wide on a rank, and FP8 products need multiples of {}",
+                       kNote, width, kernels::kFloat8Multiple);
   }
-  if (!kernels.has_grouped_float8()) {
-    return "their FP8 products need compute capability 9.0 (Hopper), and this GPU has another one";
+  if (!has_grouped_float8) {
+    return fmt::format(
+        "{}their FP8 products need compute capability 9.0 (Hopper), and this GPU has another one",
+        kNote);
   }
   return {};
 }
@@ -236,7 +239,8 @@ std::string bf16_experts_reason(const TrainArguments& arguments, const Architect
 Float8Options float8_options(const TrainArguments& arguments, const RunModel& model,
                              const kernels::Kernels& kernels) {
   Float8Options options;
-  options.experts = bf16_experts_reason(arguments, model.architecture, kernels).empty();
+  options.experts =
+      bf16_experts_note(arguments, model.architecture, kernels.has_grouped_float8()).empty();
   options.gradients = arguments.fp8 == "e4m3" ? kernels::Float8::e4m3 : kernels::Float8::e5m2;
   options.is_delayed = arguments.fp8_recipe == "delayed";
   options.history_length = arguments.fp8_amax_history_len;

@@ -54,10 +54,10 @@ PipelineOptions pipeline_options(const TrainArguments& arguments);
 /// Only with --fp8-format, for this kind of device.
 Float8Options float8_options(const TrainArguments& arguments, const RunModel& model,
                              const kernels::Kernels& kernels);
-/// Why routed experts compute in bf16 in spite of --fp8-format; empty if they do not, or if there
-/// are none.
-std::string bf16_experts_reason(const TrainArguments& arguments, const Architecture& architecture,
-                                const kernels::Kernels& kernels);
+/// Says that routed experts compute in bf16 in spite of --fp8-format, and why; empty if they do
+/// not, or if there are none. `has_grouped_float8`: of the device's kernels.
+std::string bf16_experts_note(const TrainArguments& arguments, const Architecture& architecture,
+                              bool has_grouped_float8 = true);
 
 DataOptions data_options(const TrainArguments& arguments);
 /// For this run's data ranks and a dataset of this many samples.

@@ -89,6 +89,14 @@ TEST_F(Program, SavesThatGoNowhereAreWarnedOf) {
   EXPECT_THAT(ferry(kTrain + "--mock-data").err, Not(HasSubstr("WARNING")));
 }
 
+TEST_F(Program, ADryRunSaysThatExpertsStayInBf16) {
+  const std::string experts =
+      kTrain + "--mock-data --bf16 --fp8-format hybrid --num-experts 2 --dry-run ";
+  const std::string note = "--fp8-format: routed experts run in bf16: an expert is 24 wide";
+  EXPECT_THAT(ferry(experts + "--moe-ffn-hidden-size 24").err, HasSubstr(note));
+  EXPECT_THAT(ferry(experts + "--moe-ffn-hidden-size 32").err, Not(HasSubstr("in bf16")));
+}
+
 TEST_F(Program, APartOfALaunchersEnvironmentIsRefused) {
   for (const char* rank : {"0", "1"}) {
     const std::string command = "env RANK=" + std::string(rank) + " WORLD_SIZE=2 " + FERRY_PROGRAM +

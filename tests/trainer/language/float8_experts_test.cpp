@@ -91,6 +91,12 @@ class LaterKernels final : public kernels::ForwardingKernels<LaterKernels> {
   std::unique_ptr<kernels::Kernels> inner_;
 };
 
+RankDevice later_device(const std::shared_ptr<Group>& group, std::shared_ptr<Links> links) {
+  RankDevice device = test_device(group, std::move(links));
+  device.kernels = std::make_unique<LaterKernels>(std::move(device.kernels));
+  return device;
+}
+
 // Experts whose width does not fit stay in bf16, and nothing else does.
 TEST_F(Float8Experts, SayThatExpertsStayInBf16) {
   const std::string narrow = kDeepSeek + "--exit-interval 3 --moe-ffn-hidden-size 24 ";
@@ -102,15 +108,53 @@ TEST_F(Float8Experts, SayThatExpertsStayInBf16) {
   EXPECT_THAT(outcome_of(words(half)).printed, Not(HasSubstr("experts run in bf16")));
   EXPECT_THAT(outcome_of(words(half + "--moe-ffn-hidden-size 48 " + layout::kTensor)).printed,
               HasSubstr("an expert is 24 wide on a rank"));
-  const Outcome later = outcome_of(words(half), [](const auto& group, auto links) {
-    RankDevice device = test_device(group, std::move(links));
-    device.kernels = std::make_unique<LaterKernels>(std::move(device.kernels));
-    return device;
-  });
+  const Outcome later = outcome_of(words(half), later_device);
   EXPECT_EQ(later.problem, "");
   EXPECT_THAT(later.printed, HasSubstr("routed experts run in bf16: their FP8 products need "
                                        "compute capability 9.0 (Hopper)"));
   EXPECT_THAT(later.printed, HasSubstr("iteration        3/"));
+}
+
+// Nothing balances the experts, and such steps are too long: soon one rank has almost all rows.
+TEST_F(Float8Experts, HaveMemoryForAllRowsOnOneRank) {
+  const std::string run = kDeepSeek + layout::kExpert + kTensorwise +
+                          "--moe-ffn-hidden-size 192 --moe-router-load-balancing-type none "
+                          "--micro-batch-size 4 --seq-length 256 --max-position-embeddings 256 "
+                          "--lr 0.1 --lr-warmup-iters 0 --exit-interval 12 ";
+  const Outcome outcome = outcome_of(words(run));
+  EXPECT_EQ(outcome.problem, "");
+  EXPECT_THAT(outcome.printed, HasSubstr("iteration       12/"));
+}
+
+// Where a checkpoint lacks the scales of some layers, these begin anew, the others go on, and a
+// line says so.
+TEST(Float8Scaling, ThatACheckpointLacksBeginsAnew) {
+  const Scratch scratch;
+  const auto run = [&](const std::string& name, int until, const std::string& fp8) {
+    return " --load " + scratch.path(name) + " --save " + scratch.path(name) +
+           common_words(scratch) + kDeepSeek + fp8 + "--eval-iters 0 --save-interval 10 " +
+           "--exit-interval " + std::to_string(until) + " ";
+  };
+  const auto newest = [&](const std::string& linear, size_t age) {
+    const LoadedValue scaling = scaling_in(scratch.path("older"));
+    return scaling.value.get(linear).get("weight").get("amax_history")[age].real();
+  };
+  const std::string experts = "decoder.layers.1.mlp.experts.experts.linear_fc1",
+                    dense = "decoder.layers.0.mlp.linear_fc1";
+  EXPECT_EQ(outcome_of(run("older", 3, kHistory), later_device).problem, "");
+  const auto before = newest(dense, 0);
+  EXPECT_TRUE(before);
+  EXPECT_FALSE(newest(experts, 0));
+  EXPECT_THAT(outcome_of(run("older", 4, kHistory + layout::kPipeline)).printed,
+              HasSubstr("has no FP8 scales of 4 linear layers (the first is " + experts + ")"));
+  EXPECT_EQ(newest(dense, 1), before);
+  EXPECT_GT(newest(experts, 0), 0);
+  EXPECT_EQ(newest(experts, 1), 0);
+  EXPECT_THAT(outcome_of(run("older", 5, kHistory)).printed, Not(HasSubstr("no FP8 scales")));
+  run_of(run("wide", 3, ""));
+  EXPECT_THAT(outcome_of(run("wide", 4, kTensorwise)).printed, Not(HasSubstr("no FP8 scales")));
+  EXPECT_THAT(outcome_of(run("wide", 5, kHistory)).printed,
+              HasSubstr("(the first is decoder.layers.0.self_attention.linear_"));
 }
 
 // All of a layer's experts are one linear layer, whichever rank has which of them.

@@ -119,14 +119,16 @@ TEST_F(Float8Runs, AreRefusedBeforeAnythingIsTaken) {
 }
 
 TEST_F(Float8Runs, PlanTheirMemory) {
-  const auto plan_of = [&](const std::string& model) {
+  const auto plan_of = [&](const std::string& model, bool has_grouped_float8 = true) {
     const auto files = posix_file_system();
     const std::vector<std::string> all = split_words(words(model), "the test");
     TrainArguments arguments = parse_arguments(all, *files);
     std::vector<std::string> notes;
     complete_arguments(arguments, Launch{}, notes);
     complete_vocabulary(arguments, 250);
-    return memory_plan(arguments, model_of(arguments, nullptr), kernels::DeviceKind::host).front();
+    return memory_plan(arguments, model_of(arguments, nullptr), kernels::DeviceKind::host, {},
+                       has_grouped_float8)
+        .front();
   };
   const auto plan = [&](const std::string& more) { return plan_of(kLlama + more); };
   const StagePlan wide = plan(""), narrow = plan(kDelayed), current = plan(kTensorwise);
@@ -158,6 +160,9 @@ TEST_F(Float8Runs, PlanTheirMemory) {
                                  2 * (3 * (16 + 8) + 4 * 16)));
   EXPECT_LT(routed.activations, plan_of(experts + kDelayed + "--no-fp8-wgrad ").activations -
                                     12 * tokens * (2 * 2 * 64 - 64));
+  // As on a GPU that computes experts in bf16.
+  EXPECT_EQ(plan_of(experts + kDelayed, false).float8,
+            12 * (2 * attention + 2 * (3 * (16 + 8) + 16)));
 }
 
 struct Float8Run {

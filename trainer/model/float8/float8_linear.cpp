@@ -12,8 +12,6 @@ using kernels::Float8;
 using kernels::Float8Matrix;
 using kernels::Float8Scale;
 
-namespace {}  // namespace
-
 Float8Linear::Float8Linear(const Float8State& state, std::string name, int64_t index, int64_t in,
                            int64_t out, int64_t weights)
     : state_(state), name_(std::move(name)), index_(index), in_(in), out_(out), weights_(weights) {
@@ -50,7 +48,7 @@ float* Float8Linear::maximum(const Pass& pass, Float8Tensor tensor) const {
 // A scale from present values is at `current`.
 const Float8Scale* Float8Linear::scale_of(Pass& pass, Float8Scale* current, Float8Tensor tensor,
                                           ConstArray x, int64_t count) const {
-  if (!state_.is_current()) return state_.scale(tensor, index_);
+  if (!state_.is_current(index_)) return state_.scale(tensor, index_);
   const ArenaScope scope(pass.scratch);
   auto* const maximum = pass.scratch.take<float>(1);
   pass.kernels.run(kernels::AbsoluteMaximum{.count = count, .x = x, .maximum = maximum});
@@ -68,7 +66,7 @@ const Float8Scale* Float8Linear::round(Pass& pass, Float8Scale* current, Float8T
   kernels::Quantize rounding = x;
   rounding.to.format = format(tensor);
   rounding.to.maximum = maximum(pass, tensor);
-  if (source != nullptr && !state_.is_current()) {
+  if (source != nullptr && !state_.is_current(index_)) {
     Operation both = *source;
     both.rounded = rounding.to;
     both.rounded.scale = scale_of(pass, current, tensor, x.x, x.rows * x.width);
@@ -85,7 +83,7 @@ const Float8Scale* Float8Linear::round(Pass& pass, Float8Scale* current, Float8T
 // Done once for all micro-batches with the same parameters.
 void Float8Linear::round_weights(Pass& pass, std::span<const ConstArray> weights) const {
   if (std::exchange(version_, pass.parameters_version) == pass.parameters_version) return;
-  shares_scale_ = !state_.is_current();
+  shares_scale_ = !state_.is_current(index_);
   const Float8Scale* const scale =
       shares_scale_ ? state_.scale(Float8Tensor::weight, index_) : nullptr;
   pass.kernels.run(kernels::QuantizeEach{.rows = out_,
@@ -217,11 +215,11 @@ void Float8Linear::grouped(Pass& pass, Float8Tensor tensor, int64_t rows, const 
                                                 .c = y});
 }
 
-void Float8Linear::grouped_gradients(Pass& pass, int64_t rows, const int64_t* offsets,
+void Float8Linear::grouped_gradients(Pass& pass, int64_t rows, int64_t most, const int64_t* offsets,
                                      const Float8Rows& x, const Float8Rows& dy,
                                      std::span<const Array> gradients, bool accumulate) const {
   const ArenaScope scope(pass.scratch);
-  const int64_t columns = kernels::grouped_columns(weights_, rows);
+  const int64_t columns = kernels::grouped_columns(weights_, most);
   const auto transposed = [&](const Float8Rows& from, int64_t width) {
     auto* const codes = pass.scratch.take<uint8_t>(width * columns);
     const bool is_copy = from.tokens.data != nullptr;

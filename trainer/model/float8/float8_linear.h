@@ -73,10 +73,11 @@ class Float8Linear {
   void grouped(Pass& pass, Float8Tensor tensor, int64_t rows, const int64_t* offsets,
                std::span<const kernels::ConstArray> weights, const kernels::Float8Matrix& x,
                kernels::Array y) const;
-  /// Sets each group's gradient to dyᵀ · x, or adds that to it.
-  void grouped_gradients(Pass& pass, int64_t rows, const int64_t* offsets, const Float8Rows& x,
-                         const Float8Rows& dy, std::span<const kernels::Array> gradients,
-                         bool accumulate) const;
+  /// Sets each group's gradient to dyᵀ · x, or adds that to it. Takes memory for `most` rows,
+  /// however many there are: a plan knows only the worst case.
+  void grouped_gradients(Pass& pass, int64_t rows, int64_t most, const int64_t* offsets,
+                         const Float8Rows& x, const Float8Rows& dy,
+                         std::span<const kernels::Array> gradients, bool accumulate) const;
 
   /// Whether an input can be kept in FP8 only.
   bool can_keep() const { return state_.options().weight_gradients; }

@@ -51,6 +51,7 @@ Float8Linear* Float8State::add(const std::string& name, int64_t in, int64_t out,
   if (std::ranges::count(names_, name) == 0) return nullptr;
   const auto index = static_cast<int64_t>(linears_.size());
   linear_names_.push_back(name);
+  is_new_.push_back(true);
   return &linears_.emplace_back(*this, name, index, in, out, weights);
 }
 
@@ -126,19 +127,20 @@ void Float8State::end_step(kernels::Kernels& kernels, Communicator& stage) {
   };
   run(0, forward, Float8::e4m3);
   run(forward, tensors() - forward, options_.gradients);
-  is_new_ = false;
+  is_new_.assign(is_new_.size(), false);
 }
 
 std::vector<double> Float8State::numbers(kernels::Kernels& kernels) const {
   const int64_t size = numbers_of_tensor(), count = tensors();
   std::vector<double> numbers(names_.size() * static_cast<size_t>(kFloat8Tensors * size));
-  if (is_current() || linears_.empty()) return numbers;
+  if (!options_.is_delayed || linears_.empty()) return numbers;
   std::vector<Float8Scale> scales(static_cast<size_t>(count));
   std::vector<float> history(static_cast<size_t>(count * options_.history_length));
   kernels.download(scales_, scales.data(), scales.size() * sizeof(Float8Scale));
   kernels.download(history_, history.data(), history.size() * sizeof(float));
   kernels.wait();
   for (size_t index = 0; index < linear_names_.size(); ++index) {
+    if (is_new_[index]) continue;
     const auto at = std::ranges::find(names_, linear_names_[index]) - names_.begin();
     for (int64_t tensor = 0; tensor < kFloat8Tensors; ++tensor) {
       const int64_t place =
@@ -155,17 +157,22 @@ std::vector<double> Float8State::numbers(kernels::Kernels& kernels) const {
 }
 
 void Float8State::set_numbers(kernels::Kernels& kernels, std::span<const double> numbers) {
-  const int64_t size = numbers_of_tensor(), count = tensors();
   if (!options_.is_delayed || linears_.empty()) return;
-  std::vector<Float8Scale> scales(static_cast<size_t>(count));
+  const int64_t size = numbers_of_tensor(), count = tensors();
+  std::vector<Float8Scale> scales(static_cast<size_t>(count), Float8Scale{1, 1});
   std::vector<float> history(static_cast<size_t>(count * options_.history_length));
   for (size_t index = 0; index < linear_names_.size(); ++index) {
     const auto at = std::ranges::find(names_, linear_names_[index]) - names_.begin();
+    const double* const own = numbers.data() + at * kFloat8Tensors * size;
+    is_new_[index] = false;
+    for (int64_t tensor = 0; tensor < kFloat8Tensors; ++tensor) {
+      if (own[tensor * size] == 0) is_new_[index] = true;
+    }
+    if (is_new_[index]) continue;
     for (int64_t tensor = 0; tensor < kFloat8Tensors; ++tensor) {
       const int64_t place =
           place_of(static_cast<Float8Tensor>(tensor), static_cast<int64_t>(index));
-      const double* const from = numbers.data() + (at * kFloat8Tensors + tensor) * size;
-      if (from[0] == 0) return;
+      const double* const from = own + tensor * size;
       const auto factor = static_cast<float>(from[1]);
       scales[static_cast<size_t>(place)] = {1 / factor, factor};
       for (int64_t age = 0; age < options_.history_length; ++age) {
@@ -175,7 +182,16 @@ void Float8State::set_numbers(kernels::Kernels& kernels, std::span<const double>
   }
   kernels.upload(scales.data(), scales_, scales.size() * sizeof(Float8Scale));
   kernels.upload(history.data(), history_, history.size() * sizeof(float));
-  is_new_ = false;
+}
+
+std::vector<double> Float8State::without_history() const {
+  std::vector<double> are_new(names_.size());
+  for (size_t index = 0; index < linear_names_.size(); ++index) {
+    if (!options_.is_delayed || !is_new_[index]) continue;
+    are_new[static_cast<size_t>(std::ranges::find(names_, linear_names_[index]) - names_.begin())] =
+        1;
+  }
+  return are_new;
 }
 
 }  // namespace ferry

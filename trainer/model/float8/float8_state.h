@@ -3,8 +3,8 @@
 //
 // Each tensor has its own scale: with current scaling from its present values, with delayed scaling
 // from those of previous steps. Scales change only at the end of a step, so they are the same for
-// all of its micro-batches and nothing depends on the pipeline's order. The very first step uses
-// current scales either way.
+// all of its micro-batches and nothing depends on the pipeline's order. The first step of a linear
+// layer without a history uses current scales either way.
 //
 // Source: Transformer Engine pytorch/quantization.py (FP8GlobalStateManager), whose histories count
 // micro-batches; megatron/core/fp8_utils.py.
@@ -59,8 +59,10 @@ class Float8State {
   int64_t bytes() const;
 
   const Float8Options& options() const noexcept { return options_; }
-  /// Whether scales are computed from present values.
-  bool is_current() const noexcept { return !options_.is_delayed || is_new_; }
+  /// Whether the scales of linear layer `index` are computed from present values.
+  bool is_current(int64_t index) const {
+    return !options_.is_delayed || is_new_[static_cast<size_t>(index)];
+  }
 
   // The scale of a tensor of linear layer `index`, with delayed scaling.
   const kernels::Float8Scale* scale(Float8Tensor tensor, int64_t index) const;
@@ -73,9 +75,11 @@ class Float8State {
   /// The state of delayed scaling as an array over the whole model: numbers of this rank's linear
   /// layers, zeros for others (see names()). Waits for the kernels.
   std::vector<double> numbers(kernels::Kernels& kernels) const;
-  /// Restores the sum of all ranks' numbers(). If anything is missing, this rank starts without a
-  /// history.
+  /// Restores the sum of all ranks' numbers(). Linear layers of which anything is missing start
+  /// without a history.
   void set_numbers(kernels::Kernels& kernels, std::span<const double> numbers);
+  /// By names(): 1 for this rank's linear layers without a history, otherwise 0.
+  std::vector<double> without_history() const;
 
   /// Names of the linear layers that a model may have, in the order of numbers(). Each has, for
   /// each of its kFloat8Tensors, 2 + history_length numbers: 1 if the tensor is known, its scale,
@@ -99,7 +103,7 @@ class Float8State {
   float* maxima_ = nullptr;                 // [tensors]
   float* history_ = nullptr;                // [history_length, forward tensors], then gradients
   kernels::Float8Scale* scales_ = nullptr;  // [tensors]
-  bool is_new_ = true;                      // no history yet
+  std::vector<bool> is_new_;                // of linear layers: no history yet
 };
 
 }  // namespace ferry

@@ -71,7 +71,7 @@ void ExpertLinear::backward(Pass& pass, const Rows& rows, const Factor& x, const
                                                     .c = weights_.gradients,
                                                     .accumulate = accumulate});
   } else {
-    float8_->grouped_gradients(pass, rows.count, rows.offsets, x.codes, dy.codes,
+    float8_->grouped_gradients(pass, rows.count, rows.most, rows.offsets, x.codes, dy.codes,
                                weights_.gradients, accumulate);
   }
   if (float8_ != nullptr) {
@@ -356,12 +356,12 @@ Experts::Saved Experts::forward(Pass& pass, const int32_t* taken, const float* w
   saved.input = to_experts(pass, saved, x, input, input_.float8(), Float8Tensor::input,
                            keeps ? pass.scratch : pass.kept);
   weights_to_experts(pass, saved, weights);
-  input_.forward(pass, {saved.rows, saved.offsets}, saved.input, saved.up);
+  input_.forward(pass, {saved.rows, most, saved.offsets}, saved.input, saved.up);
   saved.active =
       activated(pass, saved, pass.recompute.expert_activation ? pass.scratch : pass.kept);
   const Array output = pass.scratch.take(most * hidden_, x.type);
   // The activation has the rows' weights, which the output's bias has, too.
-  output_.forward(pass, {saved.rows, saved.offsets, saved.weights}, saved.active, output);
+  output_.forward(pass, {saved.rows, most, saved.offsets, saved.weights}, saved.active, output);
   from_experts(pass, saved, output, y);
   return saved;
 }
@@ -379,8 +379,8 @@ void Experts::backward(Pass& pass, const Saved& saved, ConstArray dy, Array dx,
   const ExpertLinear::Factor dout =
       to_experts(pass, saved, dy, output_.takes_gradient_values() ? d : Array(), output_.float8(),
                  Float8Tensor::gradient, pass.scratch);
-  const ExpertLinear::Rows rows{saved.rows, saved.offsets},
-      weighted{saved.rows, saved.offsets, saved.weights};
+  const ExpertLinear::Rows rows{saved.rows, most, saved.offsets},
+      weighted{saved.rows, most, saved.offsets, saved.weights};
   output_.backward(pass, rows, active, dout, dactive);
   const ExpertLinear::Factor din =
       rounded(pass, input_.float8(), Float8Tensor::gradient, most, dup, up_width_,

@@ -29,6 +29,7 @@ class ExpertLinear {
   /// Rows of expert e are [offsets[e], offsets[e + 1]) of `count`.
   struct Rows {
     int64_t count = 0;
+    int64_t most = 0;  // the greatest `count` that there may be
     const int64_t* offsets = nullptr;
     const float* bias_scale = nullptr;  // a factor of each row's bias; null: 1
   };

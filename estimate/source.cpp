@@ -177,7 +177,7 @@ void read_checkpoint(EstimateSource& source, const std::shared_ptr<const FileSys
   }
   if (checkpoint.args.value.is_none()) {
     fail(ErrorKind::unsupported,
-         "{}: has no arguments of a run, of which an estimate is made: give a config.json or a "
+         "{}: has no arguments of a run, of which an estimate is made; give a config.json or a "
          "file of arguments",
          path);
   }

@@ -22,11 +22,6 @@ size_t named_at(std::string_view message, std::string_view path) {
   return std::string_view::npos;
 }
 
-// What sentences that say what to do begin with.
-constexpr std::string_view kRemedies[] = {"check",    "choose", "complete", "copy",   "create",
-                                          "download", "give",   "keep",     "remove", "see",
-                                          "set",      "take",   "unset",    "use",    "write"};
-
 constexpr std::string_view kOptionPrefix = "options.";
 
 bool is_in_name(char c) {
@@ -110,22 +105,8 @@ void Error::find_path(std::initializer_list<std::string_view> paths) {
 }
 
 std::string_view hint_of(std::string_view message) noexcept {
-  if (const size_t at = message.rfind("; "); at != std::string_view::npos) {
-    return message.substr(at + 2);
-  }
-  for (size_t at = message.rfind(' '); at != 0 && at != std::string_view::npos;
-       at = message.rfind(' ', at - 1)) {
-    const std::string_view rest = message.substr(at + 1);
-    const bool begins = message[at - 1] == ':' || message[at - 1] == '.';
-    const std::string_view word = rest.substr(0, rest.find_first_of(" ,"));
-    if (begins && !word.empty() && std::ranges::any_of(kRemedies, [&](std::string_view remedy) {
-          return word.substr(1) == remedy.substr(1) &&
-                 (word[0] == remedy[0] || word[0] == remedy[0] - 'a' + 'A');
-        })) {
-      return rest;
-    }
-  }
-  return {};
+  const size_t at = message.rfind("; ");
+  return at == std::string_view::npos ? std::string_view() : message.substr(at + 2);
 }
 
 std::string to_string(const OptionName& option) {

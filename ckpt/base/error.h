@@ -54,8 +54,8 @@ class Error : public std::runtime_error {
   std::shared_ptr<const std::string> path_;  // shared, so that copying an Error does not throw
 };
 
-/// What a message says to do, or what follows: the text after its last "; ", or else from the last
-/// ": " or ". " on that a word such as "give", "copy" or "choose" follows. Empty: it says nothing.
+/// What a message says to do, or what follows: the text after its last "; ". Empty: it says
+/// nothing.
 std::string_view hint_of(std::string_view message) noexcept;
 
 /// work(), whose errors get one of `paths`, or a file below it, as find_path() does.

@@ -50,7 +50,7 @@ void check_alternating_rows(const RunArguments& before, const RunArguments& afte
         ErrorKind::unsupported,
         "on each tensor rank gate and up alternate in blocks of {} rows ({}), and a checkpoint has "
         "them in the order of the {} ranks that saved it: {} ranks would take rows of one for "
-        "rows of the other. Keep {}",
+        "rows of the other; keep {}",
         kind.block, kind.setting, kind.before, kind.after,
         option(kind.option, fmt::to_string(kind.before)));
   }

@@ -76,7 +76,7 @@ uint64_t engine_memory(const TensorSet::State& tensors, const std::vector<ReadUn
     const uint64_t needed =
         checked_add(largest->bytes, largest->bytes / (kLeastEngineShare - 1) + 1, "memory");
     fail(ErrorKind::exhausted,
-         "tensor {} has {} ({} bytes), which do not fit into {} ({}): give {} or more",
+         "tensor {} has {} ({} bytes), which do not fit into {} ({}); give {} or more",
          tensors.entries()[largest->positions.front()].name, human_bytes(largest->bytes),
          largest->bytes, option("memory_bytes", std::to_string(memory_bytes)),
          human_bytes(memory_bytes), needed);

@@ -163,7 +163,7 @@ class Pruner {
       const auto first = std::ranges::find_if(report_.iterations, &PrunedItem::goes);
       if (first == report_.iterations.end()) throw;
       fail(error.kind(),
-           "{}. prune needs a few hundred bytes itself: remove {}, which goes, by hand",
+           "{}. prune needs a few hundred bytes itself; remove {}, which goes, by hand",
            error.what(), path_of(first->name));
     }
   }

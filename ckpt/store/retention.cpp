@@ -13,7 +13,7 @@ constexpr int kIterationDepth = 2;  // an iteration, its rank folders
 
 void check(const Retention& retention) {
   if (!retention.keep_last && !retention.keep_every) {
-    fail(ErrorKind::invalid, "nothing says what to keep: give {}, {} or both",
+    fail(ErrorKind::invalid, "nothing says what to keep; give {}, {} or both",
          option("keep_last", "N"), option("keep_every", "K"));
   }
   const auto require = [](const std::optional<int64_t>& number, std::string_view name) {

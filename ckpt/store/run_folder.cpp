@@ -140,7 +140,7 @@ std::string what_is_there(const RunFolder& run) {
     if (unfinished_count > 4) text += fmt::format(" and {} more", unfinished_count - 4);
   }
   if (!complete.empty()) {
-    text += fmt::format(". Choose one with {}", option("iteration", argument(*complete.back())));
+    text += fmt::format("; choose one with {}", option("iteration", argument(*complete.back())));
   }
   return text;
 }

@@ -29,7 +29,7 @@ bool holds_iteration(const FileSystem& file_system, const std::string& folder) {
 // An iteration inside what is not a run folder would hide what is there, or be hidden by it.
 void check_run_folder(const FileSystem& file_system, const std::string& folder) {
   const auto refuse = [&](const std::string& what) {
-    fail(ErrorKind::invalid, "the target {} {}: give the run folder to write the iteration into",
+    fail(ErrorKind::invalid, "the target {} {}; give the run folder to write the iteration into",
          folder, what);
   };
   const std::filesystem::path path = canonical(folder);
@@ -54,7 +54,7 @@ void check_outside_iterations(const std::string& target, const std::string& sour
        folder = folder.parent_path()) {
     if (!iteration_of(folder.filename().string())) continue;
     fail(ErrorKind::invalid,
-         "the target {} is inside the source's iteration {}: choose one outside of it", target,
+         "the target {} is inside the source's iteration {}; choose one outside of it", target,
          folder.string());
   }
 }
@@ -69,7 +69,7 @@ void check_replaceable(const FileSystem& file_system, const std::string& target,
                                   : holds_iteration(file_system, target);
   if (!is_replaceable && !file_system.list(target).empty()) {
     fail(ErrorKind::invalid,
-         "the target {} is not empty and holds no {}; {} replaces only such folders. Remove it "
+         "the target {} is not empty and holds no {}; {} replaces only such folders; remove it "
          "yourself or choose another",
          target, what, option("overwrite"));
   }
@@ -91,12 +91,12 @@ void check_replaceable(const FileSystem& file_system, const std::string& target,
 void check_output(const FileSystem& file_system, const Output& output, const std::string& source,
                   bool overwrite) {
   if (!what_url(output.path).empty()) {
-    fail(ErrorKind::unsupported, "the target {} is a URL: write to a folder here, and copy that",
+    fail(ErrorKind::unsupported, "the target {} is a URL; write to a folder here, and copy that",
          output.path);
   }
   if (output.kind == OutputKind::iteration) check_run_folder(file_system, output.path);
   if (output.kind != OutputKind::model_folder && is_same_or_inside(output.path, source)) {
-    fail(ErrorKind::invalid, "the target {} is inside the source {}: choose one outside of it",
+    fail(ErrorKind::invalid, "the target {} is inside the source {}; choose one outside of it",
          output.path, source);
   }
   if (output.kind == OutputKind::model_folder) check_outside_iterations(output.path, source);

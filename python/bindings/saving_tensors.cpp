@@ -226,7 +226,7 @@ class Collector {
     if (nb::hasattr(value, "__dlpack__")) return add_dlpack(value);
     if (PyObject_CheckBuffer(value.ptr()) == 0) {
       fail(ErrorKind::invalid,
-           "tensor {} is a {}: give a tensor or an array of torch, NumPy or another library with "
+           "tensor {} is a {}; give a tensor or an array of torch, NumPy or another library with "
            "__dlpack__ or the buffer protocol; values of other kinds go into objects=, and nested "
            "dicts have to be flattened",
            *name_, class_of(value));

@@ -45,15 +45,6 @@ TEST(Error, HintIsWhatFollowsTheLastSemicolon) {
   EXPECT_EQ(hint_of("a: is empty; copy it again"), "copy it again");
   EXPECT_EQ(hint_of("a: is old; new; write it again"), "write it again");
   EXPECT_EQ(hint_of("a: is empty"), "");
-  EXPECT_EQ(hint_of("the target a is a URL: write to a folder here, and copy that"),
-            "write to a folder here, and copy that");
-  EXPECT_EQ(hint_of("a: no tracker. Complete there: 5, 10. Choose one with x=10"),
-            "Choose one with x=10");
-  EXPECT_EQ(hint_of("a: the run's arguments say 2, use 3"), "");
-  EXPECT_EQ(hint_of("a: givens are 2"), "");
-  EXPECT_EQ(hint_of(": give"), "give");
-  EXPECT_EQ(hint_of(" give"), "");
-  EXPECT_EQ(hint_of(""), "");
 }
 
 TEST(Error, NamesTheFileThatCannotBeOpened) {

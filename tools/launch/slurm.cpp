@@ -108,7 +108,7 @@ std::string slurm_note(const LaunchConfiguration& c) {
   if (!limit || c.signal_seconds < *limit) return "";
   return fmt::format(
       "warning: chain.signal_seconds: {} seconds before the end of a job of {} (slurm.time) are "
-      "before it begins: each job saves and ends at once. Give a longer time, or fewer seconds",
+      "before it begins: each job saves and ends at once; give a longer time, or fewer seconds",
       c.signal_seconds, c.time);
 }
 

@@ -154,7 +154,7 @@ void refuse_logs(const FileSystem& file_system, const ReportFlags& flags) {
   for (const std::string& path : flags.paths) {
     if (flags.training || !is_run_source(split_path(path).name)) continue;
     if (file_system.status(path).kind != PathKind::file) continue;
-    fail(ErrorKind::invalid, "{} is a log of training, as its name says: give --training",
+    fail(ErrorKind::invalid, "{} is a log of training, as its name says; give --training",
          printable(path));
   }
 }

@@ -88,7 +88,7 @@ int copy_folder(const FileSystem& files, const std::string& from, const std::str
 
 std::vector<std::string> new_names(const FileSystem& files, const CopyRuns& options) {
   if (!options.names.empty() && options.names.size() != options.runs.size()) {
-    fail(ErrorKind::invalid, "--names has {} names for {} runs: give one for each",
+    fail(ErrorKind::invalid, "--names has {} names for {} runs; give one for each",
          options.names.size(), options.runs.size());
   }
   std::error_code error;

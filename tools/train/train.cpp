@@ -110,7 +110,7 @@ int gpus_for(const TrainArguments& arguments, const TrainLaunch& launch) {
   const int count = launch.gpu_count();
   if (arguments.device == "cuda" && count == 0) {
     fail(ErrorKind::unsupported,
-         "--device cuda: this process cannot use a GPU. Check nvidia-smi and CUDA_VISIBLE_DEVICES, "
+         "--device cuda: this process cannot use a GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, "
          "build with cmake --preset cuda, or give --device cpu");
   }
   return count;

@@ -259,7 +259,7 @@ void load_tensors(const Checkpoint& checkpoint, const RunState& state, Stager* s
     if (what != Load::all || error.kind() != ErrorKind::not_found) throw;
     fail(
         ErrorKind::mismatch,
-        "{}: {}. It was saved by a run with another optimizer or weights of another type: give "
+        "{}: {}. It was saved by a run with another optimizer or weights of another type; give "
         "that run's --optimizer, --bf16 or --fp16, or start with a new optimizer (--no-load-optim)",
         checkpoint.path, error.what());
   }
@@ -286,7 +286,7 @@ LoadedSchedule read_schedule_of(const RunState& state, const Value& value, const
     read_schedule(value, schedule_of(with_saved), choice, path);
     fail(ErrorKind::mismatch,
          "{}: --global-batch-size is {} in the checkpoint and {} now, and with --train-iters the "
-         "learning rate schedule is counted in samples of it. Give --global-batch-size {}, "
+         "learning rate schedule is counted in samples of it; give --global-batch-size {}, "
          "--use-checkpoint-opt-param-scheduler to keep the checkpoint's schedule in samples, or "
          "--override-opt-param-scheduler to use the arguments'",
          path, *saved, *arguments.global_batch_size, *saved);

@@ -22,7 +22,7 @@ void check_all_used(const ParameterSet& parameters, const std::string& path) {
   const std::string unused = parameters.first_unused();
   if (unused.empty()) return;
   fail(ErrorKind::mismatch,
-       "{} has tensor {}, which a model with these arguments does not have: give the arguments of "
+       "{} has tensor {}, which a model with these arguments does not have; give the arguments of "
        "the run that saved it (--qk-layernorm, --add-qkv-bias, ...)",
        path, unused);
 }
@@ -30,7 +30,7 @@ void check_all_used(const ParameterSet& parameters, const std::string& path) {
 // Rejects parameters that the arguments imply and a checkpoint lacks, or has in another size.
 [[noreturn]] void fail_other_model(const std::string& path, const std::string& problem) {
   fail(ErrorKind::mismatch,
-       "{} is not from a model with these arguments ({}): give the arguments of the run that saved "
+       "{} is not from a model with these arguments ({}); give the arguments of the run that saved "
        "it, or --use-checkpoint-args",
        path, problem);
 }

@@ -184,7 +184,7 @@ class SampleComparison {
     }
     warnings.push_back(fmt::format(
         "{}: the run that saved it would have continued with other samples: {}. This run continues "
-        "after the first {} samples of its own: {}. Use the checkpoint's values to continue where "
+        "after the first {} samples of its own: {}; use the checkpoint's values to continue where "
         "that run stopped, or --finetune to start at iteration 0 with the first sample",
         path_, reasons.empty() ? "its arguments differ" : reasons, now.position, numbers));
   }

@@ -104,7 +104,7 @@ void check_bytes(const std::shared_ptr<const FileSystem>& files, const std::stri
     const std::string problem = problem_by_bytes(files, path, {});
     if (!problem.empty()) {
       fail(ErrorKind::corrupt,
-           "{}: {}. Copy the checkpoint again, or start from an earlier one (--ckpt-step)", path,
+           "{}: {}; copy the checkpoint again, or start from an earlier one (--ckpt-step)", path,
            problem);
     }
     return std::string();
@@ -161,7 +161,7 @@ std::optional<SourcePlace> find_source(const FileSystem& files, const TrainArgum
 void check_save_folder(const FileSystem& files, const std::string& folder) {
   const std::string_view path(folder.data(), folder.find_last_not_of('/') + 1);
   const auto refuse = [&](std::string_view what) {
-    fail(ErrorKind::invalid, "--save {} {}: give a run folder, which contains iterations", folder,
+    fail(ErrorKind::invalid, "--save {} {}; give a run folder, which contains iterations", folder,
          what);
   };
   if (path.empty()) return;
@@ -326,7 +326,7 @@ void check_outputs(const FileSystem& files, const TrainArguments& arguments) {
   check_save_folder(files, arguments.save);
   const std::string& metrics = arguments.metrics_json;
   if (!metrics.empty() && files.status(metrics).kind == PathKind::folder) {
-    fail(ErrorKind::invalid, "--metrics-json {} is a folder: give the path of a file", metrics);
+    fail(ErrorKind::invalid, "--metrics-json {} is a folder; give the path of a file", metrics);
   }
 }
 

@@ -34,7 +34,7 @@ void count_consumed(const TrainArguments& arguments, const std::string& path,
     throw SharedError(ErrorKind::mismatch,
                       path +
                           ": the number of consumed samples, which --train-samples needs, is not "
-                          "stored: give --train-iters");
+                          "stored; give --train-iters");
   }
   if (arguments.train_samples) return;
   if (position.consumed == 0) {

@@ -35,7 +35,7 @@ struct CountedRun {
     return fmt::format(
         "the schedule counts each iteration as {} samples, so it warms up over {} and decays until "
         "sample {}, but batch sizes change and {} iterations take {} samples: {} (--min-lr is "
-        "{:.6E}). Give --train-samples {} instead, with --lr-decay-samples and --lr-warmup-samples",
+        "{:.6E}); give --train-samples {} instead, with --lr-decay-samples and --lr-warmup-samples",
         batch, schedule.warmup, schedule.decay, iterations, samples, end, schedule.min_lr, samples);
   }
 

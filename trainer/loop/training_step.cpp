@@ -18,7 +18,7 @@ namespace {
       ErrorKind::invalid,
       fmt::format(
           "the {} of iteration {} is not finite; it is not saved (the last checkpoint of this "
-          "process is of iteration {}). Check the samples from {} on, skip iterations "
+          "process is of iteration {}); check the samples from {} on, skip iterations "
           "(--iterations-to-skip), or continue anyway (--no-check-for-nan-in-loss-and-grad)",
           what, position.progress.iteration + 1, position.last_saved, position.consumed));
 }

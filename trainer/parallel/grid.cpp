@@ -18,7 +18,7 @@ GridSizes::GridSizes(const RunArguments& run)
   const int64_t model = pipeline * context * tensor;
   if (world % model != 0) {
     fail(ErrorKind::mismatch,
-         "{} ranks cannot be tensor {} x context {} x pipeline {} ranks: give a multiple of {}",
+         "{} ranks cannot be tensor {} x context {} x pipeline {} ranks; give a multiple of {}",
          world, tensor, context, pipeline, model);
   }
   data = world / model;
@@ -27,7 +27,7 @@ GridSizes::GridSizes(const RunArguments& run)
     fail(
         ErrorKind::mismatch,
         "the {} ranks of a pipeline stage (tensor {} x context {} x data {}) cannot be expert {} x "
-        "expert tensor {} ranks: choose data-parallel ranks so that {} divides them",
+        "expert tensor {} ranks; choose data-parallel ranks so that {} divides them",
         stage, tensor, context, data, expert, expert_tensor, expert * expert_tensor);
   }
   expert_data = stage / (expert * expert_tensor);

@@ -34,7 +34,7 @@ Pipeline::Sizes Pipeline::measure(const ModelChunk& chunk) {
   } catch (const Error&) {
     if (std::max({kept.peak(), scratch.peak(), transient.peak()}) <= kMost) throw;
     fail(ErrorKind::exhausted,
-         "a pass over {} sequences of {} tokens needs more than {} GiB of a rank's memory: use a "
+         "a pass over {} sequences of {} tokens needs more than {} GiB of a rank's memory; use a "
          "smaller --micro-batch-size or --seq-length, or more tensor or context parallel ranks",
          options_.sequences, options_.length, kMost >> 30);
   }

@@ -108,7 +108,7 @@ class Reader {
     if (missing.empty()) return;
     fail(ErrorKind::not_found,
          "{}: {} of the {} data files that its .metadata names are missing{}: {}. Each rank writes "
-         "its own: copy them from the hosts that did",
+         "its own; copy them from the hosts that did",
          folder_, missing.size(), files_.size(),
          ranks.empty() ? "" : fmt::format(", those of rank {}", first_few(ranks, 32)),
          first_few(missing, 8));

@@ -253,7 +253,7 @@ class Opener {
       if (!same_elements(model_.catalog, a, b, kComparisonBytes)) {
         fail(ErrorKind::corrupt,
              "tensor {} is in {} and in {} with other values ({} tensors are in more than one "
-             "file); programs take one or the other. Remove it from the file that is not the "
+             "file); programs take one or the other; remove it from the file that is not the "
              "model's{}",
              a.name, path_of(a), path_of(b), repeated.size(),
              by_index == named.end() ? "" : "; the index names " + by_index->second);

@@ -299,7 +299,7 @@ void check_order(std::vector<TensorInfo>& tensors, uint64_t data_bytes, const st
   if (end != data_bytes) {
     fail(ErrorKind::corrupt,
          "{}: the header describes {} bytes of data, the file holds {}; the file is {}", what, end,
-         data_bytes, end > data_bytes ? "truncated: copy or download it again" : "too long");
+         data_bytes, end > data_bytes ? "truncated; copy or download it again" : "too long");
   }
 }
 

@@ -82,7 +82,7 @@ std::string write_safetensors_header(std::vector<Entry*> entries,
   const uint64_t length = json.size();
   if (length > SafetensorsHeader::kMostBytes) {
     fail(ErrorKind::unsupported,
-         "the header of {} tensors takes {} bytes, above safetensors' limit of {}: write smaller "
+         "the header of {} tensors takes {} bytes, above safetensors' limit of {}; write smaller "
          "shards",
          entries.size(), length, SafetensorsHeader::kMostBytes);
   }

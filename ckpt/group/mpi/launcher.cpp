@@ -43,7 +43,7 @@ std::vector<Launcher> launchers(const Environment& environment) {
     if (proof && !environment(proof)) continue;
     if (rank && !processes && number(environment(rank)).value_or(-1) >= least_rank) {
       fail(ErrorKind::invalid,
-           "the environment has {}={}, but no {} says how many processes {} started: set it, or "
+           "the environment has {}={}, but no {} says how many processes {} started; set it, or "
            "unset {} where one process is meant to run",
            rank, environment(rank), variable, name, rank);
     }

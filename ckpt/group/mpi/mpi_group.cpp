@@ -38,7 +38,7 @@ void check_communicator(MPI_Comm communicator) {
   MPI_Comm_test_inter(communicator, &is_between_groups);
   if (is_between_groups) {
     fail(ErrorKind::invalid,
-         "an intercommunicator has ranks twice: give one that MPI_Intercomm_merge makes of it");
+         "an intercommunicator has ranks twice; give one that MPI_Intercomm_merge makes of it");
   }
 }
 

@@ -29,7 +29,7 @@ std::string read_text(TcpSocket& socket, TcpClock::time_point deadline) {
   }
   if (length > kMostMeetingBytes) {
     fail(ErrorKind::corrupt,
-         "another program answers, not a rank of this run: check MASTER_ADDR and "
+         "another program answers, not a rank of this run; check MASTER_ADDR and "
          "MASTER_PORT");
   }
   std::string text(length, '\0');
@@ -180,7 +180,7 @@ class Host {
 
   std::string problem_of(uint64_t size, uint64_t rank, const std::string& job) const {
     if (job != place_.job) {
-      return fmt::format("another run listens at {}:{} (job '{}'): choose another MASTER_PORT",
+      return fmt::format("another run listens at {}:{} (job '{}'); choose another MASTER_PORT",
                          place_.host, place_.port, place_.job);
     }
     if (size != static_cast<uint64_t>(place_.size)) {
@@ -208,7 +208,7 @@ class Host {
 
   [[noreturn]] void fail_incomplete() const {
     fail(ErrorKind::exhausted,
-         "{} of the {} that WORLD_SIZE counts {} not come to {}:{}{}. Check that each was started, "
+         "{} of the {} that WORLD_SIZE counts {} not come to {}:{}{}; check that each was started, "
          "with the same MASTER_ADDR and MASTER_PORT, and see their logs",
          missing_ranks(), place_.size, place_.size == 2 ? "has" : "have", place_.host, place_.port,
          remark_);
@@ -247,7 +247,7 @@ Meeting come_to(const MeetingPlace& place, TcpClock::time_point deadline, const 
   auto [lifeline, problem] = connect_to(place.host, place.port, deadline, report);
   if (!lifeline) {
     fail(ErrorKind::exhausted,
-         "rank 0 cannot be reached at {}:{} (MASTER_ADDR, MASTER_PORT): {}. Check that rank 0 was "
+         "rank 0 cannot be reached at {}:{} (MASTER_ADDR, MASTER_PORT): {}; check that rank 0 was "
          "started, with the same address and port, and that this host reaches its",
          place.host, place.port, problem);
   }

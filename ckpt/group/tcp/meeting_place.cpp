@@ -84,7 +84,7 @@ struct MeetingVariables {
     fail(ErrorKind::invalid,
          "the environment has {}, but not {}: ranks that are processes find each other by "
          "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, and without one of them each would train "
-         "the whole run alone. Set what is missing{}, or unset the others for a run in this "
+         "the whole run alone; set what is missing{}, or unset the others for a run in this "
          "process",
          there, missing, of_slurm);
   }

@@ -196,8 +196,8 @@ TcpSocket listen_on(int port) {
     const int error = errno;
     const char* const advice =
         error == EADDRINUSE
-            ? ". Another program has it, perhaps another run: choose another MASTER_PORT"
-        : error == EACCES ? ". Ports below 1024 are the system's: choose another MASTER_PORT"
+            ? ". Another program has it, perhaps another run; choose another MASTER_PORT"
+        : error == EACCES ? ". Ports below 1024 are the system's; choose another MASTER_PORT"
                           : "";
     fail(ErrorKind::io, "port {} cannot be listened on: {}{}", port, std::strerror(error), advice);
   }

@@ -11,7 +11,7 @@ std::string checked_target(const FileSystem& file_system, std::string target) {
   while (target.size() > 1 && target.back() == '/') target.pop_back();
   const SplitPath parts = split_path(target);
   if (parts.name.empty() || parts.name == "." || parts.name == "..") {
-    fail(ErrorKind::invalid, "'{}' cannot be a target: give the name of a folder to create",
+    fail(ErrorKind::invalid, "'{}' cannot be a target; give the name of a folder to create",
          target);
   }
   const PathKind parent = file_system.status(parts.parent).kind;

@@ -41,7 +41,7 @@ ModelLayout::ModelLayout(std::vector<ModelTensor> tensors, const RunArguments& r
 ModelLayout ModelLayout::replicated(std::vector<ModelTensor> tensors, const RunArguments& run) {
   if (run.pipeline != 1) {
     fail(ErrorKind::unsupported,
-         "a model whose layers are not known cannot be spread over {} pipeline stages: give 1",
+         "a model whose layers are not known cannot be spread over {} pipeline stages; give 1",
          run.pipeline);
   }
   return ModelLayout(std::move(tensors), run, Kind::replicated);

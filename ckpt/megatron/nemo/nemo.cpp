@@ -84,7 +84,7 @@ Checkpoint open_nemo(std::shared_ptr<const FileSystem> file_system, const std::s
   const std::string marker = without_slash(folder) + "-unfinished";
   if (file_system->status(marker).kind != PathKind::missing) {
     fail(ErrorKind::not_found,
-         "{}: NeMo's marker {} is next to it: the checkpoint is unfinished. Remove the marker if "
+         "{}: NeMo's marker {} is next to it: the checkpoint is unfinished; remove the marker if "
          "its save is known to have finished",
          folder, marker);
   }

@@ -112,7 +112,7 @@ void set_vocabulary_rows(RunState& state, int64_t rows, const std::string& path)
     const int64_t least = tokens > 0 ? tokens : tensor.shape[0];
     if (rows < least) {
       fail(ErrorKind::mismatch,
-           "{}: tensor {} has {} rows of {} tokens, and this run's vocabulary has {} rows: give "
+           "{}: tensor {} has {} rows of {} tokens, and this run's vocabulary has {} rows; give "
            "the vocabulary's size (--vocab-size), or --padded-vocab-size {}",
            path, tensor.name, tensor.shape[0], least, rows, tensor.shape[0]);
     }

@@ -195,7 +195,7 @@ class TorchDistWriter {
 
   [[noreturn]] void refuse_release() const {
     fail(ErrorKind::unsupported,
-         "Megatron Core {} knows no optimizer state that any other release writes: write for {} or "
+         "Megatron Core {} knows no optimizer state that any other release writes; write for {} or "
          "later, or leave it out with {}",
          to_string(options_.release), to_string(kFullyReshardable), option("optimizer", "none"));
   }

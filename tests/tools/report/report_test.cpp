@@ -292,7 +292,7 @@ TEST_F(ReportProgram, ALogIsNoCheckpoint) {
   write(path("job.log"), "text\n");
   const test::Outcome outcome = ferry("report " + path("job.log") + " -o " + path("r.html"));
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("is a log of training, as its name says: give --training"));
+  EXPECT_THAT(outcome.err, HasSubstr("is a log of training, as its name says; give --training"));
   const test::Outcome saves = ferry("report --training " + std::string(FERRY_FIXTURES) +
                                     "/megatron/hot_llama -o " + path("r.html"));
   EXPECT_EQ(saves.code, 0);

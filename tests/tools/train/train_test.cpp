@@ -52,16 +52,16 @@ TEST_F(Program, ADryRunOfTrainingRefusesWhatTheRunWould) {
           "hidden_size is 32 in the checkpoint");
   refused("--mock-data --load " + saved + " --ckpt-step 7", 3, "--ckpt-step asks for 7");
   refused("--data-path " + path("none"), 3, "none.idx does not exist");
-  refused("--data-path " + corpus + ".bin", 3, "without the extensions: give " + corpus);
+  refused("--data-path " + corpus + ".bin", 3, "without the extensions; give " + corpus);
   refused("--data-path " FERRY_FIXTURES "/data", 3, "ferry data config " FERRY_FIXTURES "/data");
   refused("--split 0,1,0 --data-cache-path " + path("cache") + " --data-path " + corpus, 2,
           "there is nothing to train on");
   EXPECT_EQ(ferry(kTrain + "--dry-run --data-path " + corpus).code, 0);
   write(path("file"), "");
   const std::string save = "--mock-data --save-interval 4 --save ";
-  refused(save + path("file"), 2, "is a file: give a run folder");
+  refused(save + path("file"), 2, "is a file; give a run folder");
   refused(save + saved + "/iter_0000004", 2, "is the folder of an iteration");
-  refused("--mock-data --metrics-json " + saved, 2, "is a folder: give the path of a file");
+  refused("--mock-data --metrics-json " + saved, 2, "is a folder; give the path of a file");
 }
 
 // They stand on standard error, after the list of arguments, and once more when the start is over.

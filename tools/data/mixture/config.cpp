@@ -73,7 +73,7 @@ std::vector<std::string> prefixes_at(const std::string& path) {
 
 std::vector<ListedPair> listed_pairs(const ConfigFlags& flags) {
   const std::vector<std::string> paths = divided(flags.paths);
-  if (paths.empty()) fail(ErrorKind::invalid, "the paths are empty: give prefixes or folders");
+  if (paths.empty()) fail(ErrorKind::invalid, "the paths are empty; give prefixes or folders");
   std::vector<double> weights;
   if (!flags.weights.empty()) weights = parse_weights(flags.weights, paths.size(), "paths");
   std::vector<ListedPair> pairs;
@@ -106,7 +106,7 @@ std::string to_text(const std::vector<ListedPair>& pairs, bool lines) {
   for (const ListedPair& pair : pairs) {
     if (!lines && pair.prefix.find_first_of(" \t\n") != std::string::npos) {
       fail(ErrorKind::invalid,
-           "'{}' has a blank, which would divide it on a command line: give it another name, or "
+           "'{}' has a blank, which would divide it on a command line; give it another name, or "
            "take --lines or --json",
            printable(pair.prefix));
     }

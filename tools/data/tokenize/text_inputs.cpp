@@ -42,7 +42,7 @@ TextInput input_at(const FileSystem& file_system, const std::string& path, TextF
   const PathStatus status = file_system.status(path);
   if (status.kind == PathKind::missing && path.find("://") != std::string::npos) {
     fail(ErrorKind::unsupported,
-         "{} is an address, and --input takes files: give it through a pipe, as in "
+         "{} is an address, and --input takes files; give it through a pipe, as in "
          "curl -s {} | ferry data tokenize --input - ...",
          path, path);
   }

@@ -113,7 +113,7 @@ void RunFiguresBuilder::note_restart(const LogRecord& record, Lineage& lineage) 
     }
     if (is_back && !record.when.empty() && record.when < lineage.last_when) {
       note(
-          "lines of a later part are older than those before it: give files in the order of their "
+          "lines of a later part are older than those before it; give files in the order of their "
           "jobs");
     }
     for (auto& [name, series] : lineage.series) series.forget_from(record.iteration);

@@ -177,7 +177,7 @@ std::shared_ptr<Links> mpi_links(MPI_Comm communicator, std::shared_ptr<Group> g
   check_code(MPI_Query_thread(&level));
   if (level < MPI_THREAD_MULTIPLE) {
     fail(ErrorKind::unsupported,
-         "this MPI lacks MPI_THREAD_MULTIPLE, which saving during training needs: use an MPI that "
+         "this MPI lacks MPI_THREAD_MULTIPLE, which saving during training needs; use an MPI that "
          "has it, or start one process, whose ranks are threads");
   }
   return std::make_shared<MpiLinks>(communicator, std::move(group), piece_bytes);

@@ -113,7 +113,7 @@ MakeCommunicator gpu_communicators(std::shared_ptr<Group> group, std::shared_ptr
   }
   if (const auto other = read_other_gpus(seats, kernels.device())) {
     fail(ErrorKind::unsupported,
-         "ranks share GPUs, and GPU {} cannot access the memory of GPU {}: use one GPU, or one for "
+         "ranks share GPUs, and GPU {} cannot access the memory of GPU {}; use one GPU, or one for "
          "each rank",
          kernels.device().index(), *other);
   }

@@ -32,7 +32,7 @@ std::string existing(const FileSystem& file_system, const std::string& prefix, c
          "extensions{}",
          path, name, name,
          is_folder    ? fmt::format(": ferry data config {} lists those in the folder", prefix)
-         : has_ending ? ": give " + name
+         : has_ending ? "; give " + name
                       : "");
   }
   return path;

@@ -86,15 +86,15 @@ TEST(AlternatingRows, AreKeptOnTheTensorRanksThatSavedThem) {
   EXPECT_EQ(refusal(experts, grouped, layout(2, 4, 1)), "");
   EXPECT_THAT(
       refusal(experts, grouped, layout(2, 2, 2)),
-      AllOf(HasSubstr("moe_mlp_glu_interleave_size"), HasSubstr("Keep options.expert_tensor=1")));
+      AllOf(HasSubstr("moe_mlp_glu_interleave_size"), HasSubstr("keep options.expert_tensor=1")));
   EXPECT_EQ(refusal(experts, {{"moe_grouped_gemm", 0}}, layout(2, 2, 2)), "");
   const Settings shared = {{"moe_shared_expert_glu_interleave_size", 8}};
   const Settings grouped_shared = {{"use_grouped_gemm_for_shared_expert", 1}};
   EXPECT_EQ(refusal(shared, grouped_shared, layout(1, 2, 2)), "");
-  EXPECT_THAT(refusal(shared, grouped_shared, layout(2, 4, 1)), HasSubstr("Keep options.tensor=1"));
+  EXPECT_THAT(refusal(shared, grouped_shared, layout(2, 4, 1)), HasSubstr("keep options.tensor=1"));
   const Settings dense = {{"use_grouped_gemm_for_dense_mlp", 1},
                           {"use_transformer_engine_op_fuser", 1}};
-  EXPECT_THAT(refusal({}, dense, layout(2, 4, 1)), HasSubstr("Keep options.tensor=1"));
+  EXPECT_THAT(refusal({}, dense, layout(2, 4, 1)), HasSubstr("keep options.tensor=1"));
 }
 
 }  // namespace

@@ -245,10 +245,10 @@ TEST_F(Refusals, OfAnotherBatchNameTheBatch) {
 TEST_F(Refusals, OfAnIterationNameThisCommandsFlag) {
   const std::string run = saved();
   EXPECT_THAT(outcome_of(words("--ckpt-step 3 --load " + run)).problem,
-              HasSubstr("Choose one with --ckpt-step 4"));
+              HasSubstr("choose one with --ckpt-step 4"));
   std::ofstream(run + "/latest_checkpointed_iteration.txt") << "garbage";
   EXPECT_THAT(outcome_of(words("--use-checkpoint-args --load " + run)).problem,
-              HasSubstr("Choose one with --ckpt-step 4"));
+              HasSubstr("choose one with --ckpt-step 4"));
 }
 
 // As Megatron-LM does: hashes are written with a checkpoint, and checked before it is loaded.

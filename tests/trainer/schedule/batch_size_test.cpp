@@ -141,8 +141,8 @@ TEST(LoopWarnings, HaveTheFiguresOfSchedulesThatEndElsewhere) {
       cosine[0],
       "--train-iters: the schedule counts each iteration as 2 samples, so it warms up over 20 and "
       "decays until sample 200, but batch sizes change and 100 iterations take 788 samples: the "
-      "final learning rate is 1.000000E-05, reached at iteration 28 (--min-lr is 1.000000E-05). "
-      "Give --train-samples 788 instead, with --lr-decay-samples and --lr-warmup-samples");
+      "final learning rate is 1.000000E-05, reached at iteration 28 (--min-lr is 1.000000E-05); "
+      "give --train-samples 788 instead, with --lr-decay-samples and --lr-warmup-samples");
   // Fewer samples than are counted: the end of the decay is not reached.
   const std::string shrinks =
       "--train-iters 100 --global-batch-size 7 --decrease-batch-size-if-needed ";

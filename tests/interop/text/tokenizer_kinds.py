@@ -3,6 +3,7 @@ import base64
 import importlib
 import json
 import os
+import unicodedata
 from dataclasses import dataclass, field
 from typing import Callable
 
@@ -47,6 +48,17 @@ class Kind:
     options: list
     encode: Callable
     takes_bytes: bool = False
+
+
+def of_few_characters(texts, most):
+    """The texts whose characters are `most` at the most, with those of the ones before: a unigram vocabulary has a token for each character."""
+    characters, some = set(), []
+    for text in texts:
+        with_it = characters | set(unicodedata.normalize("NFKC", text))
+        if len(with_it) > most: continue
+        characters = with_it
+        some.append(text)
+    return some
 
 
 def byte_characters():
@@ -192,7 +204,7 @@ def kinds(folder, gpt2, training, selected):
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-        tokenizer.train_from_iterator(training[:150], trainers.UnigramTrainer(vocab_size=SIZE, unk_token="<unk>", special_tokens=["<unk>", "<s>"], show_progress=False))
+        tokenizer.train_from_iterator(of_few_characters(training[:150], SIZE // 2), trainers.UnigramTrainer(vocab_size=SIZE, unk_token="<unk>", special_tokens=["<unk>", "<s>"], show_progress=False))
         if fallback:
             model = json.loads(tokenizer.to_str())
             model["model"]["vocab"] += [[f"<0x{byte:02X}>", -30.0] for byte in range(256)]

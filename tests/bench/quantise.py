@@ -90,7 +90,13 @@ def processor():
 
 print(f'{processor()}, load {os.getloadavg()[0]:.1f}')
 if not os.path.exists(source):
-    make_model()
+    # In a process of its own: a program started by one that is large counts as large, too.
+    maker = os.fork()
+    if maker == 0:
+        make_model()
+        os._exit(0)
+    if os.waitpid(maker, 0)[1] != 0:
+        raise SystemExit('the model could not be made')
 given = float(a.memory.removesuffix('MiB'))
 print(f'{"form":<14} {"cp":>7} {"to it":>7} {"of cp":>6} {"back":>7} {"of cp":>6}  peak beyond --memory')
 for form in a.forms:

@@ -164,8 +164,8 @@ class Comparison {
       return;
     }
     findings_.warning("missing", "the embedding",
-                      fmt::format("the embedding is missing unless it is {}, too, of which "
-                                  "config.json says nothing (tie_word_embeddings)",
+                      fmt::format("the embedding is missing, unless {} also serves as one; "
+                                  "config.json does not say (tie_word_embeddings)",
                                   kOutputLayerName));
   }
 

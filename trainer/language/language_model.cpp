@@ -177,8 +177,7 @@ void LanguageModel::set_objects(const Objects& objects, const std::string& path)
   if (first == are_new.end()) return;
   log_->write(
       fmt::format(" > {} has no FP8 scales of {} linear layers (the first is {}): their first step "
-                  "takes scales "
-                  "from its own values, and their histories begin anew\n",
+                  "takes scales from its own values, and their histories begin anew\n",
                   path, std::ranges::count_if(are_new, is_new),
                   float8.names()[static_cast<size_t>(first - are_new.begin())]));
 }

@@ -19,8 +19,7 @@ namespace {
 constexpr float kLeast = 1e-12F;
 constexpr float kLeastScale = 0x1p-9F;  // the smallest e4m3 number but 0
 constexpr int kBias = 127;
-constexpr float kRounding = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
-constexpr float kLowInt4 = -8, kHighInt4 = 7, kRangeInt4 = 15, kHalfRangeInt4 = 7.5F;
+constexpr float kHalfRangeInt4 = kRangeInt4 / 2;
 
 float to_type(float value, DType dtype) {
   std::byte small[sizeof(float)];
@@ -89,7 +88,6 @@ Encoder::Encoder(const Quantise& how, float largest)
       dtype_(how.values),
       multiplies_(rule_ == QuantiseRule::mxfp8 || rule_ == QuantiseRule::mxfp4_up ||
                   rule_ == QuantiseRule::fp8_exponents),
-      codes_in_byte_(codes_in_byte(rule_)),
       scale_bytes_(size_bytes(parts_of(how).front().dtype)),
       exact_(kEncodedAtOnce) {
   const float least = to_type(kLeast, dtype_);  // fp16 has none so small
@@ -111,9 +109,10 @@ void Encoder::encode(const ValueRows& rows, int64_t width, const EncodedRows& in
   }
   const bool is_integer = rule_ == QuantiseRule::int4 || rule_ == QuantiseRule::int4_zeros;
   const bool has_zeros = rule_ == QuantiseRule::int4_zeros;
+  const int64_t in_byte = codes_in_byte(rule_);
   for (int64_t row = 0; row < rows.rows; ++row) {
     each_piece(rows, row, width, [&](const BlockedRow& piece, int64_t first) {
-      std::byte* const codes = into.codes + row * into.pitch + first / codes_in_byte_;
+      std::byte* const codes = into.codes + row * into.pitch + first / in_byte;
       const float* const factors = factors_.data() + first / width;
       if (is_integer) {
         const float* const zeros = has_zeros ? zeros_.data() + first / width : nullptr;
@@ -296,7 +295,7 @@ void Encoder::find_int4_zeros(const ValueRows& rows, int64_t width) {
     const float zero =
         std::clamp(rounded(kLowInt4 - rounded(least[block] / scale)), kLowInt4, kHighInt4);
     const bool is_any = scale == 0 || std::isnan(zero);
-    zeros_[block] = is_any ? 0 : zero + kRounding - kRounding;
+    zeros_[block] = is_any ? 0 : zero + kToWhole - kToWhole;
     store_int4(block, scale);
   }
 }

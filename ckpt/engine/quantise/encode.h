@@ -80,7 +80,7 @@ class Encoder {
   QuantiseRule rule_;
   DType dtype_;
   bool multiplies_;
-  int64_t codes_in_byte_, scale_bytes_;
+  int64_t scale_bytes_;
   float least_;  // the smallest amax of an fp8 block
   float global_ = 1;
   std::vector<float> exact_;  // of a piece of a row

@@ -13,7 +13,6 @@ namespace {
 
 constexpr int32_t kMagnitudeBits = 0x7fffffff;
 constexpr int32_t kInfinityBits = 0x7f800000;
-constexpr float kToWhole = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
 
 // The code of a magnitude up to `kLargest` in a format whose mantissa has `kMantissa` bits and
 // whose smallest normal number is 2^kLeast; halfway between two the even one. Adding 2^23 units of
@@ -196,7 +195,6 @@ struct Loops {
   [[gnu::always_inline]] static void encode_rounded(const BlockedRow& row, const float* factors,
                                                     const float* zeros, const Round& rounded,
                                                     uint16_t* __restrict codes) {
-    constexpr float kLow = -8, kHigh = 7, kRange = 15;
     each_block(
         row, [&](int64_t block, int64_t first, int64_t count) __attribute__((always_inline)) {
           const float* const __restrict values = row.values + first;
@@ -204,7 +202,7 @@ struct Loops {
           const float factor = factors[block];
           if (zeros == nullptr) {
             for (int64_t i = 0; i < count; ++i) {
-              const float quotient = clamped(values[i] / factor, kLow, kHigh);
+              const float quotient = clamped(values[i] / factor, kLowInt4, kHighInt4);
               to[i] = static_cast<uint16_t>(to_int4(rounded(quotient)));
             }
             return;
@@ -213,8 +211,9 @@ struct Loops {
           const float zero = zeros[block];
           for (int64_t i = 0; i < count; ++i) {
             const float quotient =
-                rounded(clamped(values[i] / factor, kLow - kRange, kHigh + kRange));
-            to[i] = static_cast<uint16_t>(to_int4(clamped(rounded(quotient + zero), kLow, kHigh)));
+                rounded(clamped(values[i] / factor, kLowInt4 - kRangeInt4, kHighInt4 + kRangeInt4));
+            to[i] = static_cast<uint16_t>(
+                to_int4(clamped(rounded(quotient + zero), kLowInt4, kHighInt4)));
           }
         });
   }

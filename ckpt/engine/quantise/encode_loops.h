@@ -16,6 +16,8 @@ namespace ferry {
 constexpr int64_t kEncodedAtOnce = 2048;
 
 constexpr float kLargestE4m3 = 448, kLargestE2m1 = 6;
+constexpr float kLowInt4 = -8, kHighInt4 = 7, kRangeInt4 = 15;
+constexpr float kToWhole = 12582912;  // 1.5 x 2^23: sums are rounded to whole numbers
 
 /// Rounds to nearest even. A NaN must be one of bf16, whose lower half is 0.
 [[gnu::always_inline]] inline float rounded_to_bf16(float value) {
